@@ -1,0 +1,1 @@
+"""Streamlit views and the static export; reads records only."""

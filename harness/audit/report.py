@@ -1,0 +1,133 @@
+"""The one report that every audit gives, whatever it was read from: emulator, GPU or trace file.
+
+`to_json` is the frozen contract that other tools read; field names do not change within a schema.
+A figure that is unknown is `None`, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.records import Record
+
+AUDIT_SCHEMA_VERSION = 1
+
+AuditSource = Literal["emulated", "live", "trace"]
+AuditPhase = Literal["data", "forward", "recompute", "backward", "optimizer", "unknown"]
+
+
+class Site(Record, frozen=True, kw_only=True):
+    """One place that made the host wait: everything with the same line, op, kind and phase."""
+
+    op: str
+    """Dispatcher name (`aten::_local_scalar_dense`), or the API where no op is known."""
+    kind: str
+    """What sort of wait: `scalar_read`, `bool_branch`, `dynamic_output_size`, ..."""
+    phase: AuditPhase
+    count_per_step: float
+    """Calls that wait, per step."""
+    syncs_per_call: float
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+    """Source text of the line."""
+    function: str | None = None
+    module: str | None = None
+    """Module path, such as `model.layers.3.mlp.experts`; `*` stands for a repeated index."""
+    library: str | None = None
+    """Library frame (`file:line function`) where the cause lies in a library."""
+    blocked_ms: float | None = None
+    """Host time spent waiting, per step."""
+    exposed_ms: float | None = None
+    """Device idle time because of it, per step."""
+    growth: str | None = None
+    """How the count grows, in the form people quote: `L*(1 + 7*E_hit)`."""
+    remedy: str | None = None
+    intended: str | None = None
+    """Reason given with `gapless.allow_sync`; such a site is listed apart."""
+    bytes_per_call: int | None = None
+
+
+class RedundantGroup(Record, frozen=True, kw_only=True):
+    """The same value computed again."""
+
+    size: int
+    """How many times it was computed."""
+    first: str
+    """`file:line` of the first."""
+    repeats: tuple[str, ...]
+    """`file:line` of the others, each once."""
+    ops: tuple[str, ...]
+    """The chain of ops that computes it."""
+    syncs: float = 0
+    """Waits in the repeats, per step."""
+    bytes_per_step: int | None = None
+    module: str | None = None
+    across_steps: bool = False
+
+
+class CopySummary(Record, frozen=True, kw_only=True):
+    """Copies of one direction and memory kind."""
+
+    direction: Literal["h2d", "d2h", "d2d", "p2p"]
+    memory: Literal["pinned", "pageable", "device", "unknown"]
+    blocking: bool | None
+    count_per_step: float
+    bytes_per_step: int | None = None
+    duration_ms: float | None = None
+    bandwidth_gb_per_s: float | None = None
+
+
+class AuditTimeline(Record, frozen=True, kw_only=True):
+    """The device over the audited span; every field is `None` where there is no clock."""
+
+    span_ms: float | None = None
+    busy_ms: float | None = None
+    idle_ms: float | None = None
+    overlap: float | None = None
+    """Share of copy time with a compute kernel running, 0 to 1."""
+    communication_hidden: float | None = None
+    idle_blocked_host_ms: float | None = None
+    idle_slow_host_ms: float | None = None
+    idle_communication_ms: float | None = None
+    idle_other_ms: float | None = None
+
+
+class AuditReport(Record, frozen=True, kw_only=True):
+    """What an audit found."""
+
+    schema: int = AUDIT_SCHEMA_VERSION
+    source: AuditSource
+    target: str
+    device: str
+    """What was audited on: `emulated H100 (shapes only)`, `NVIDIA A100`, ..."""
+    steps: int | None
+    """Steps audited; `None` where a trace marks none: then `per_step` figures are per trace."""
+    syncs_per_step: float | None
+    sites: tuple[Site, ...] = ()
+    intended: tuple[Site, ...] = ()
+    redundant_groups: tuple[RedundantGroup, ...] = ()
+    copies: tuple[CopySummary, ...] = ()
+    api_calls: dict[str, int] = msgspec.field(default_factory=dict)
+    """Synchronise and blocking-copy calls by API name over the whole trace, the profiler's own
+    included; empty for an emulated audit."""
+    profiler_own: int | None = None
+    timeline: AuditTimeline = AuditTimeline()
+    values: Literal["values", "shapes"] | None = None
+    """Whether an emulated audit computed real values or shapes only."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: stand-ins that ran, compile audited eagerly, a truncated file."""
+    unjudged: tuple[str, ...] = ()
+    """What could not be judged, one sentence each."""
+
+
+def to_json(report: AuditReport) -> str:
+    """The report as one JSON document."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def from_json(text: str | bytes) -> AuditReport:
+    """Read what `to_json` wrote. Raises `msgspec.DecodeError` on anything else."""
+    return msgspec.json.decode(text, type=AuditReport)

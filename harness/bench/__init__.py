@@ -1,0 +1,1 @@
+"""How a workload is timed: schedule, clocks, isolation, parity, memory."""

@@ -1,0 +1,1 @@
+"""The accelerator that does not exist: tensors, what torch.cuda answers, sync rules, a clock."""

@@ -1,0 +1,146 @@
+"""What the harness times, and what it toggles: the two contracts scenarios and optimizations meet.
+
+A scenario builds a `Workload`; an optimization attaches to the workload's model once and then
+selects one of its variants as often as asked, without rebuilding anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch import nn
+
+    from harness.records import ScenarioRecord
+
+VariantRole = Literal["baseline", "published", "beyond", "peer", "reference"]
+
+
+@dataclass(frozen=True, eq=False)
+class PackedDocuments:
+    """The documents packed into one row, as the collator knows them.
+
+    Reaches every attention layer as the keyword argument `packed_documents` of the model call.
+    A new one is made for each batch and each step, so that its identity names the batch.
+    """
+
+    lengths: tuple[int, ...]
+    """Tokens of each document, as host integers; their sum is the row's number of tokens."""
+    lengths_on_device: torch.Tensor
+    """The same, `int32[num_documents]`, moved with the batch."""
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """One training step in three parts, on a model that is built once.
+
+    The phases run in order; each may rely on the one before. `forward` moves the batch's tensors
+    to the device, as a training loop does, so that this is inside the timed region.
+    """
+
+    model: nn.Module
+    device: torch.device
+    num_tokens: int
+    """Tokens in one batch, padding included."""
+    num_batches: int
+
+    def describe(self) -> ScenarioRecord:
+        """What was built, for the record."""
+        ...
+
+    def select_batch(self, index: int) -> None:
+        """Use batch `index % num_batches` from the next `forward` on."""
+        ...
+
+    def forward(self) -> torch.Tensor:
+        """Move the batch, compute and return the loss, 0-dim, on the device, not read."""
+        ...
+
+    def backward(self) -> None:
+        """Backpropagate the loss of the last `forward`."""
+        ...
+
+    def optimizer_step(self) -> None:
+        """Step the optimizer and clear the gradients."""
+        ...
+
+    def zero_grad(self) -> None:
+        """Clear the gradients without a step."""
+        ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of doing what an optimization is about."""
+
+    name: str
+    role: VariantRole
+    summary: str
+    """One sentence: what it does."""
+
+
+class Attachment(Protocol):
+    """An optimization attached to one model. Pools and caches live here and survive toggling."""
+
+    def select(self, variant: str) -> None:
+        """Make the model use this variant from the next forward on; cheap and repeatable."""
+        ...
+
+    def detach(self) -> None:
+        """Leave the model exactly as it was before `attach`; calling it twice is harmless."""
+        ...
+
+
+class Optimization(Protocol):
+    """One fix with its variants. Implementations are frozen dataclasses of their settings."""
+
+    @property
+    def name(self) -> str:
+        """Stable name for CLI and records, such as `packed-metadata`."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One sentence: what it removes."""
+        ...
+
+    @property
+    def trade_off(self) -> str:
+        """One sentence: what it costs, and when it does not help."""
+        ...
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """All variants; exactly one has the role `baseline`, exactly one `published`."""
+        ...
+
+    def requires(self, model: nn.Module, variant: str) -> str | None:
+        """Why this variant cannot run on this model and machine, or `None` if it can."""
+        ...
+
+    def attach(self, model: nn.Module) -> Attachment:
+        """Prepare to toggle on this model; changes nothing that a forward computes until `select`.
+
+        Raises `UsageError` where `requires` gives a reason for every variant, or where another
+        attachment already holds the same place of the model.
+        """
+        ...
+
+    def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
+        """Allowed largest relative difference of loss and gradients against the baseline, and why.
+
+        0.0 asks for equality to the last bit.
+        """
+        ...
+
+
+class WorkloadFactory(Protocol):
+    """Builds a workload and its optimizations in the child process, from plain data."""
+
+    def __call__(self, spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]]:
+        """`spec` is JSON-like. Raises `UsageError` for a bad one."""
+        ...

@@ -1,0 +1,1 @@
+"""One file is one workload family; `published.py` holds the published claims as data."""
