@@ -181,13 +181,15 @@ class Parity(Record, frozen=True, kw_only=True):
     passed: bool
     bitwise: bool
     """Every number equal to the last bit."""
-    max_abs_difference: float
-    max_rel_difference: float
-    """Largest |a - b| over the largest |b| of the same tensor."""
+    max_abs_difference: float | None
+    """`None` where the two could not be compared: missing, of another shape, or not finite."""
+    max_rel_difference: float | None
+    """Largest |a - b| over the largest |b| of the same tensor; where that tensor is nothing but
+    rounding (below one rounding step of the model's largest gradient), over that step."""
     tolerance: float
     """Allowed `max_rel_difference`; 0 where the arithmetic order is the same."""
     reason: str
-    """Why this tolerance: dtype and order of additions."""
+    """Why this tolerance: dtype and order of additions; where it failed, what is wrong."""
     worst: str | None = None
     """Name of the parameter with the largest difference."""
     num_compared: int = 0
