@@ -1,0 +1,1 @@
+"""The pytest plugin. It adds nothing yet."""

@@ -1,0 +1,38 @@
+"""The house rules that keep generic package names safe."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_is_the_one_of_this_repository(name: str) -> None:
+    assert Path(importlib.import_module(name).__file__ or "").parent == ROOT / name
+
+
+def test_every_package_is_shipped_checked_and_layered() -> None:
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert folders == set(PACKAGES)
+    assert set(PYPROJECT["tool"]["mypy"]["packages"]) == folders
+    assert set(PYPROJECT["tool"]["importlinter"]["root_packages"]) == folders
+
+
+def test_no_file_of_the_dashboard_bears_the_name_of_a_package() -> None:
+    # Streamlit puts the folder of its script first on the path.
+    names = {path.stem for path in (ROOT / "dashboard").iterdir()}
+    assert not names & {*PACKAGES, "tests", "results"}
+
+
+def test_import_directions_are_part_of_make_test() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    lint = makefile.split("\nlint:")[1].split("\n\n")[0]
+    assert "lint-imports" in lint
+    assert makefile.split("\ntest:")[1].split("##")[0].split() == ["lint"]
