@@ -1,0 +1,309 @@
+"""Packed metadata: document boundaries and masks made once per batch instead of in each layer.
+
+Source: "How to Make LLM Training Faster with Unsloth and NVIDIA" (Unsloth, May 2026), first fix.
+The model is called with `packed_documents=PackedDocuments(...)`; transformers hands the keyword
+to the attention function of every decoder layer, through activation checkpointing too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from harness.errors import UsageError
+from harness.workload import PackedDocuments, Variant
+from optimizations.document_metadata import (
+    BatchCache,
+    Boundaries,
+    boundaries_from_device,
+    boundaries_from_host,
+    mask_from_device,
+    mask_from_host,
+)
+from optimizations.implementation_switch import (
+    ImplementationSwitch,
+    model_device,
+    pretrained_model,
+)
+from optimizations.packed_attention import (
+    AttentionSettings,
+    dense_attention,
+    varlen_attention,
+    varlen_obstacle,
+)
+from optimizations.parity import other_order_tolerance, same_order_tolerance
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+PackedBackend = Literal["sdpa-mask", "varlen"]
+
+_VARIANTS = (
+    Variant(
+        "per-layer",
+        "baseline",
+        "Every layer, and its recompute, reads the lengths back and builds its own metadata.",
+    ),
+    Variant(
+        "cached",
+        "published",
+        "The first layer of a batch builds the metadata, the others reuse it.",
+    ),
+    Variant(
+        "collator",
+        "beyond",
+        "The collator's host integers make the metadata once per batch, with no device read.",
+    ),
+    Variant(
+        "library",
+        "peer",
+        "transformers' own sdpa attention, which finds the documents in position_ids.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PackedMetadata:
+    """Reuses what attention over packed documents needs to know; `attention` is its backend."""
+
+    attention: PackedBackend = "sdpa-mask"
+
+    @property
+    def name(self) -> str:
+        return "packed-metadata"
+
+    @property
+    def summary(self) -> str:
+        return "Removes the device reads and mask builds that packed attention repeats per layer."
+
+    @property
+    def trade_off(self) -> str:
+        if self.attention == "varlen":
+            return (
+                "Holds one small boundary tensor per batch; saves little where layers take long "
+                "enough to hide the reads."
+            )
+        return (
+            "Holds one T x T mask per window size until the next batch; saves nothing in a row of "
+            "one layer, and a varlen kernel needs no mask at all."
+        )
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        return _VARIANTS
+
+    def requires(self, model: nn.Module, variant: str) -> str | None:
+        _variant_named(variant)
+        target = pretrained_model(model)
+        if target is None:
+            return f"{type(model).__name__} holds no transformers model"
+        config = target.config.get_text_config()
+        if variant == "library":
+            return _library_obstacle(target, config)
+        if getattr(config, "attn_logit_softcapping", None) is not None:
+            return "the model caps attention logits, which no SDPA or varlen kernel here does"
+        if self.attention == "sdpa-mask":
+            return None
+        return varlen_obstacle(
+            model_device(model),
+            target.dtype,
+            sinks=any(hasattr(module, "sinks") for module in target.modules()),
+            window=getattr(config, "sliding_window", None) is not None,
+            dropout=bool(getattr(config, "attention_dropout", 0.0)),
+        )
+
+    def attach(self, model: nn.Module) -> PackedMetadataAttachment:
+        reasons = {v.name: self.requires(model, v.name) for v in _VARIANTS}
+        if all(reasons.values()):
+            raise UsageError(f"packed-metadata cannot run here: {reasons['per-layer']}.")
+        return PackedMetadataAttachment(self, model)
+
+    def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
+        if _variant_named(variant).role == "peer":
+            return other_order_tolerance(dtype)
+        return same_order_tolerance(dtype)
+
+
+class MetadataSource(Protocol):
+    """Where a layer's metadata comes from: the one thing in which the variants differ."""
+
+    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries: ...
+
+    def mask(
+        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
+    ) -> torch.Tensor: ...
+
+    def clear(self) -> None: ...
+
+
+class PerLayerSource:
+    """Builds everything on every call, from the lengths on the device."""
+
+    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
+        return boundaries_from_device(packed.lengths_on_device, with_offsets=not query.is_cuda)
+
+    def mask(
+        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        # The published baseline derives the boundaries first, whichever backend then runs.
+        boundaries_from_device(packed.lengths_on_device, with_offsets=False)
+        return mask_from_device(packed.lengths_on_device, query.dtype, window)
+
+    def clear(self) -> None:
+        """Holds nothing."""
+
+
+class CachedSource:
+    """Builds as `PerLayerSource`, on the first call of a batch only.
+
+    As published, the batch is named by the identity of its lengths tensor. The key also holds
+    dtype and window, so that alternating sliding and full layers hit.
+    """
+
+    def __init__(self) -> None:
+        self._cache = BatchCache()
+        self._source = PerLayerSource()
+
+    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
+        build = partial(self._source.boundaries, packed, query)
+        return self._cache.get(packed.lengths_on_device, "boundaries", build)
+
+    def mask(
+        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        build = partial(self._source.mask, packed, query, window)
+        return self._cache.get(packed.lengths_on_device, (query.dtype, window), build)
+
+    def clear(self) -> None:
+        self._cache.clear()
+
+
+class CollatorSource:
+    """Builds once per batch from the collator's host integers; never reads the device."""
+
+    def __init__(self) -> None:
+        self._cache = BatchCache()
+
+    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
+        build = partial(boundaries_from_host, packed.lengths, query.device)
+        return self._cache.get(packed, query.device, build)
+
+    def mask(
+        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
+    ) -> torch.Tensor:
+        build = partial(mask_from_host, packed.lengths, query.dtype, query.device, window)
+        return self._cache.get(packed, (query.device, query.dtype, window), build)
+
+    def clear(self) -> None:
+        self._cache.clear()
+
+
+class PackedMetadataAttachment:
+    """One model's variants. Caches hold the last batch of the selected variant only."""
+
+    def __init__(self, optimization: PackedMetadata, model: nn.Module) -> None:
+        self._optimization = optimization
+        self._model = model
+        self._sources: dict[str, MetadataSource] = {
+            "per-layer": PerLayerSource(),
+            "cached": CachedSource(),
+            "collator": CollatorSource(),
+        }
+        self._switch = ImplementationSwitch(
+            model,
+            "attention",
+            {
+                name: partial(_packed_attention, source, optimization.attention)
+                for name, source in self._sources.items()
+            },
+        )
+
+    def select(self, variant: str) -> None:
+        """Use `variant`. Raises `UsageError` for an unknown one or one that cannot run here."""
+        reason = self._optimization.requires(self._model, variant)
+        if reason is not None:
+            raise UsageError(f"packed-metadata={variant} cannot run here: {reason}.")
+        self._clear()
+        self._switch.use("sdpa" if variant == "library" else variant)
+
+    def detach(self) -> None:
+        """Put the model's own attention back and drop the caches."""
+        self._clear()
+        self._switch.restore()
+
+    def _clear(self) -> None:
+        for source in self._sources.values():
+            source.clear()
+
+
+def _packed_attention(
+    source: MetadataSource,
+    backend: PackedBackend,
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: torch.Tensor | None = None,
+    packed_documents: PackedDocuments | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """An attention function as transformers calls it; other keywords are not for attention."""
+    packed = _checked_documents(module, query, attention_mask, packed_documents)
+    settings = AttentionSettings(scaling, dropout, sliding_window, s_aux)
+    if backend == "varlen":
+        boundaries = source.boundaries(packed, query)
+        return varlen_attention(query, key, value, boundaries, settings), None
+    mask = source.mask(packed, query, sliding_window)
+    return dense_attention(query, key, value, mask, settings), None
+
+
+def _checked_documents(
+    module: nn.Module,
+    query: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    packed: PackedDocuments | None,
+) -> PackedDocuments:
+    if packed is None:
+        raise UsageError(
+            f"{type(module).__name__} was called without packed_documents; pass "
+            "packed_documents=PackedDocuments(...) in the model call."
+        )
+    if attention_mask is not None:
+        raise UsageError(
+            "Packed attention takes no attention_mask; leave it out and count padding as a "
+            "document of its own."
+        )
+    num_rows, num_tokens = query.shape[0], query.shape[2]
+    if num_rows != 1 or num_tokens != sum(packed.lengths):
+        raise UsageError(
+            f"Packed documents hold {sum(packed.lengths)} tokens in one row, but attention was "
+            f"called with {num_rows} row(s) of {num_tokens}; give the lengths of this batch."
+        )
+    return packed
+
+
+def _variant_named(name: str) -> Variant:
+    for variant in _VARIANTS:
+        if variant.name == name:
+            return variant
+    choices = ", ".join(variant.name for variant in _VARIANTS)
+    raise UsageError(f"packed-metadata has no variant '{name}'; choose one of {choices}.")
+
+
+def _library_obstacle(target: Any, config: Any) -> str | None:
+    """Why transformers itself would not keep the documents of a packed row apart."""
+    if not getattr(target, "_supports_sdpa", False):
+        return f"{type(target).__name__} has no sdpa attention in transformers"
+    if getattr(config, "use_cache", False):
+        return (
+            "transformers finds documents in position_ids only without a key-value cache; set "
+            "model.config.use_cache = False"
+        )
+    return None

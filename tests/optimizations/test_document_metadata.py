@@ -1,0 +1,115 @@
+"""Masks and boundaries against their definition; the cache against its promise."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizations.document_metadata import (
+    BatchCache,
+    boundaries_from_device,
+    boundaries_from_host,
+    mask_from_device,
+    mask_from_host,
+)
+from tests.optimizations.tiny_models import OpCounter
+
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=8)
+CPU = torch.device("cpu")
+
+
+def visible_pairs(lengths: list[int], window: int | None) -> set[tuple[int, int]]:
+    """(query, key) by the definition, one pair at a time."""
+    document = [index for index, length in enumerate(lengths) for _ in range(length)]
+    return {
+        (q, k)
+        for q in range(len(document))
+        for k in range(q + 1)
+        if document[q] == document[k] and (window is None or q - k < window)
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=LENGTHS, window=st.one_of(st.none(), st.integers(1, 15)))
+def test_both_masks_are_the_definition(lengths: list[int], window: int | None) -> None:
+    on_device = torch.tensor(lengths, dtype=torch.int32)
+    by_loop = mask_from_device(on_device, torch.float32, window)
+    by_ids = mask_from_host(lengths, torch.float32, CPU, window)
+    assert by_loop.shape == (1, 1, sum(lengths), sum(lengths))
+    assert torch.equal(by_loop, by_ids)
+    assert set(by_ids.unique().tolist()) <= {0.0, float("-inf")}
+    pairs = {(int(q), int(k)) for q, k in (by_ids[0, 0] == 0).nonzero()}
+    assert pairs == visible_pairs(lengths, window)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=LENGTHS)
+def test_both_boundaries_agree(lengths: list[int]) -> None:
+    read = boundaries_from_device(torch.tensor(lengths), with_offsets=True)
+    known = boundaries_from_host(lengths, CPU)
+    assert read.cu_seqlens.dtype == known.cu_seqlens.dtype == torch.int32
+    assert read.cu_seqlens.tolist() == known.cu_seqlens.tolist() == list(known.offsets or ())
+    assert read.offsets == known.offsets
+    assert read.max_seqlen == known.max_seqlen == max(lengths)
+
+
+def test_the_host_path_launches_as_many_kernels_for_many_documents_as_for_two() -> None:
+    counts = []
+    for lengths in ([32, 32], [1] * 64):
+        with OpCounter() as counter:
+            mask_from_host(lengths, torch.float32, CPU, window=4)
+        counts.append(counter.counts)
+    assert counts[0] == counts[1]
+    assert "aten::_local_scalar_dense" not in counts[0]
+
+
+def test_masks_take_the_dtype_asked_for() -> None:
+    lengths = torch.tensor([3, 2], dtype=torch.int32)
+    assert mask_from_device(lengths, torch.bfloat16, None).dtype == torch.bfloat16
+    assert mask_from_host([3, 2], torch.bfloat16, CPU, None).dtype == torch.bfloat16
+
+
+def test_cache_builds_once_per_batch_and_key_and_drops_the_last_batch() -> None:
+    cache = BatchCache()
+    built: list[str] = []
+
+    def build(name: str) -> str:
+        built.append(name)
+        return name
+
+    first, second = object(), object()
+    for _ in range(3):
+        assert cache.get(first, "full", lambda: build("full")) == "full"
+        assert cache.get(first, "window", lambda: build("window")) == "window"
+    assert built == ["full", "window"]
+    assert cache.get(second, "full", lambda: build("second")) == "second"
+    assert cache.get(first, "full", lambda: build("again")) == "again"
+
+
+def test_equal_batches_are_not_the_same_batch() -> None:
+    cache = BatchCache()
+    one, other = torch.tensor([3, 4]), torch.tensor([3, 4])
+    assert cache.get(one, "k", lambda: 1) == 1
+    assert cache.get(other, "k", lambda: 2) == 2
+
+
+def test_cache_builds_once_when_threads_ask_together() -> None:
+    cache = BatchCache()
+    batch = object()
+    built: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait()
+        for key in range(50):
+            cache.get(batch, key, lambda key=key: built.append(key))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(built) == list(range(50))
