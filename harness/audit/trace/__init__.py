@@ -1,0 +1,1 @@
+"""Audits of Kineto traces: CUDA and ROCm, 2021 to today."""
