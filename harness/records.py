@@ -68,6 +68,8 @@ class Steadiness(Record, frozen=True, kw_only=True):
     load_after: float | None = None
     cpu_steal_share: float | None = None
     """Share of CPU time the hypervisor gave to others during the run, 0 to 1."""
+    cpu_others_share: float | None = None
+    """Share of this machine's CPU time that other processes used during the run, 0 to 1."""
     sm_clock_min_mhz: float | None = None
     sm_clock_max_mhz: float | None = None
     temperature_max_c: float | None = None
@@ -150,7 +152,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     """One arm against the baseline in one phase.
 
     `speedup` is `t_baseline / t_arm - 1`, from the median of per-block log ratios; `low` and
-    `high` bound it by a bootstrap over blocks at `confidence`.
+    `high` bound it over blocks at `confidence` (see `harness.stats`).
     """
 
     arm: str
@@ -301,5 +303,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     num_samples: int = 0
     samples: tuple[Sample, ...] | None = None
     """Raw samples; `None` in `run.json` when they are many: then they are in `samples.parquet`."""
+    samples_bytes: int | None = None
+    """Size of `samples.parquet`, by which a half-copied run shows."""
     duration_s: float | None = None
     notes: tuple[str, ...] = ()
