@@ -1,0 +1,125 @@
+"""The arithmetic of one expert, or of all grouped, in the layouts transformers stores them.
+
+transformers marks every experts module with its layout: `has_gate`, `has_bias`, `is_transposed`,
+and the module brings its own `_apply_gate` (gpt-oss: interleaved, clamped; others: halves, SiLU).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """Stacked weights of one projection of all experts."""
+
+    weight: torch.Tensor
+    """`[E, in, out]` where `is_transposed`, else `[E, out, in]`."""
+    bias: torch.Tensor | None
+    """`[E, out]`."""
+    is_transposed: bool
+
+    def apply_one(self, rows: torch.Tensor, expert: int) -> torch.Tensor:
+        """`[n, in]` through one expert."""
+        weight = self.weight[expert]
+        bias = None if self.bias is None else self.bias[expert]
+        if not self.is_transposed:
+            return F.linear(rows, weight, bias)
+        output = rows @ weight
+        return output if bias is None else output + bias
+
+    def apply_grouped(
+        self, rows: torch.Tensor, expert_of_row: torch.Tensor, ends: torch.Tensor
+    ) -> torch.Tensor:
+        """`[S, in]`, sorted by expert, through each row's expert; `ends` is `int32[E]`."""
+        weight = self.weight if self.is_transposed else self.weight.transpose(-2, -1)
+        # Under autocast, rows can arrive in another dtype than the weights.
+        output = _grouped_mm()(rows.to(weight.dtype), weight, offs=ends)
+        return output if self.bias is None else output.add_(self.bias[expert_of_row])
+
+
+def expert_modules(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules in which transformers dispatches experts."""
+    for module in model.modules():
+        marks = ("num_experts", "is_transposed", "has_gate", "has_bias", "down_proj")
+        if all(hasattr(module, mark) for mark in marks):
+            yield module
+
+
+def up_projection(experts: Any) -> ExpertWeights:
+    """Gate and up in one, or up alone where the experts have no gate."""
+    name = "gate_up_proj" if experts.has_gate else "up_proj"
+    return _weights(experts, name)
+
+
+def down_projection(experts: Any) -> ExpertWeights:
+    return _weights(experts, "down_proj")
+
+
+def activate(experts: Any, projected: torch.Tensor) -> torch.Tensor:
+    """The module's own gate and activation between the projections."""
+    function = experts._apply_gate if experts.has_gate else experts.act_fn
+    activated: torch.Tensor = function(projected)
+    return activated
+
+
+def finish(experts: Any, rows: torch.Tensor) -> torch.Tensor:
+    """The norm after each expert, where the module has one."""
+    if getattr(experts, "has_post_expert_norm", False):
+        normed: torch.Tensor = experts.post_expert_norm(rows)
+        return normed
+    return rows
+
+
+def one_expert(experts: Any, rows: torch.Tensor, expert: int) -> torch.Tensor:
+    """`[n, hidden]` through one expert."""
+    hidden = activate(experts, up_projection(experts).apply_one(rows, expert))
+    return finish(experts, down_projection(experts).apply_one(hidden, expert))
+
+
+def all_experts_grouped(
+    experts: Any, rows: torch.Tensor, expert_of_row: torch.Tensor, ends: torch.Tensor
+) -> torch.Tensor:
+    """`[S, hidden]`, sorted by expert, through each row's expert with grouped matmuls."""
+    projected = up_projection(experts).apply_grouped(rows, expert_of_row, ends)
+    hidden = activate(experts, projected)
+    return finish(experts, down_projection(experts).apply_grouped(hidden, expert_of_row, ends))
+
+
+def grouped_obstacle(experts: Any) -> str | None:
+    """Why torch's grouped matmul cannot run these experts, or `None`.
+
+    It runs without a device read for bfloat16 on compute capability 9.0 or newer; elsewhere on
+    CUDA torch's own fallback reads the offsets once.
+    """
+    weight = down_projection(experts).weight
+    if not hasattr(F, "grouped_mm") and not hasattr(torch, "_grouped_mm"):
+        return "this torch has no grouped matmul"
+    if weight.dim() != 3 or not weight.dtype.is_floating_point:
+        return "grouped matmul takes unquantised stacks of expert weights"
+    row_bytes = [size * weight.element_size() for size in weight.shape[1:]]
+    if any(size % 16 for size in row_bytes):
+        return "grouped matmul needs hidden and expert sizes of a multiple of 16 bytes"
+    if weight.is_cuda and torch.cuda.get_device_capability(weight.device) < (8, 0):
+        return "grouped matmul on CUDA needs compute capability 8.0 or newer"
+    return None
+
+
+def _grouped_mm() -> Callable[..., torch.Tensor]:
+    """The public name where torch has it, the older one otherwise."""
+    function: Callable[..., torch.Tensor] = getattr(F, "grouped_mm", None) or torch._grouped_mm
+    return function
+
+
+def _weights(experts: Any, name: str) -> ExpertWeights:
+    bias = getattr(experts, f"{name}_bias") if experts.has_bias else None
+    return ExpertWeights(getattr(experts, name), bias, experts.is_transposed)
