@@ -45,7 +45,7 @@ def describe_machine(device: str) -> Machine:
         hostname=socket.gethostname(),
         platform=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         transformers=_version("transformers"),
         gapless=_version("gapless") or "unknown",
         cuda=torch.version.cuda,

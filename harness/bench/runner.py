@@ -1,0 +1,96 @@
+"""Carries out a plan in a child process and comes back with a record, whatever the child does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from harness.bench.assemble import Ending, Seen, assemble_record
+from harness.bench.events import Progress
+from harness.bench.interrupts import Interrupts
+from harness.bench.process import ChildProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.bench.plan import BenchPlan
+    from harness.records import RunRecord, Sample
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+
+
+def run_plan(
+    plan: BenchPlan,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    interrupts: Interrupts | None = None,
+) -> tuple[RunRecord, tuple[Sample, ...]]:
+    """Measure, and return the record with all raw samples, warm-ups too, in the order taken.
+
+    `on_progress` is called as the child tells something; `should_stop` is asked ten times a second.
+    One Ctrl-C, or `should_stop`, ends the run after the present step; a second Ctrl-C kills the
+    child. Pass `interrupts` to learn of a Ctrl-C afterwards, as a sweep over plans must.
+
+    Out of memory, a crash, a kill and an exception become a record that says so and keeps what was
+    measured. Raises `UsageError` where the plan asks for something that does not exist here.
+    """
+    began, start_s = datetime.now(UTC), time.monotonic()
+    seen = Seen()
+    if interrupts is None:
+        with Interrupts() as interrupts:
+            ending = _follow(plan, seen, interrupts, on_progress, should_stop)
+    else:
+        ending = _follow(plan, seen, interrupts, on_progress, should_stop)
+    logger.debug("the child ended with %d and printed:\n%s", ending.status, ending.output)
+    duration_s = time.monotonic() - start_s
+    record = assemble_record(plan, seen, ending, began=began, duration_s=duration_s)
+    return record, tuple(seen.samples)
+
+
+def _follow(
+    plan: BenchPlan,
+    seen: Seen,
+    interrupts: Interrupts,
+    on_progress: Callable[[Progress], None] | None,
+    should_stop: Callable[[], bool] | None,
+) -> Ending:
+    """Read what the child tells until it is gone."""
+    start_s, interrupts_before = time.monotonic(), interrupts.count
+    asked_to_stop, killed_because = False, None
+    with ChildProcess(plan) as child:
+        while not child.ended:
+            events = child.receive(_POLL_S)
+            for event in events:
+                seen.add(event)
+            elapsed_s = time.monotonic() - start_s
+            if events and on_progress is not None:
+                on_progress(_progress(seen, elapsed_s))
+            num_interrupts = interrupts.count - interrupts_before
+            if killed_because is not None:
+                continue
+            if num_interrupts > 1:
+                killed_because = "by a second Ctrl-C"
+            elif elapsed_s > plan.kill_after_s:
+                killed_because = f"for not ending within {plan.kill_after_s:.0f} s"
+            elif not asked_to_stop and (num_interrupts or (should_stop and should_stop())):
+                asked_to_stop = True
+                child.ask_to_stop()
+            if killed_because is not None:
+                child.kill()
+        return Ending(child.wait(), killed_because, child.output_tail())
+
+
+def _progress(seen: Seen, elapsed_s: float) -> Progress:
+    return Progress(
+        stage=seen.stage.name,
+        arm=seen.stage.arm,
+        block=seen.stage.block,
+        num_samples=len(seen.samples),
+        elapsed_s=elapsed_s,
+        remaining_s=seen.stage.remaining_s,
+    )
