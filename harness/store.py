@@ -216,7 +216,7 @@ def check_run_id(run_id: str) -> None:
     """`StoreError` unless the id is one plain name, which cannot lead out of a store."""
     if not _RUN_ID.fullmatch(run_id):
         raise StoreError(
-            f"{run_id[:80]!r} is not a run id: take one that `gapless list --runs` prints, "
+            f"{run_id[:80]!r} is not a run id: give the name of a run's folder, "
             f"letters, digits, '.', '_' and '-' only."
         )
 
