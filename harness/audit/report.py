@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.audit.details import TraceDetails
 from harness.records import Record
 
 AUDIT_SCHEMA_VERSION = 1
@@ -119,6 +120,8 @@ class AuditReport(Record, frozen=True, kw_only=True):
     """Whether an emulated audit computed real values or shapes only."""
     notes: tuple[str, ...] = ()
     """What a reader must know: stand-ins that ran, compile audited eagerly, a truncated file."""
+    trace: TraceDetails | None = None
+    """Further tables of an audit from a trace or live; `None` for an emulated one."""
     unjudged: tuple[str, ...] = ()
     """What could not be judged, one sentence each."""
 

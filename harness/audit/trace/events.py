@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal  # noqa: TC003 (msgspec resolves annotations at run time)
+from decimal import Decimal
 from typing import Any
 
 import msgspec

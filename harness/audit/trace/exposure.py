@@ -1,0 +1,182 @@
+"""What each wait cost: the device idle that would not have been there without it.
+
+A host that waits while the device works has lost nothing yet. The loss begins when the queue runs
+dry and ends when the first launch made after the wait reaches the device. Of that idle time at
+most the blocked time is the wait's doing: had the host not waited, all it did afterwards would
+have come that much earlier and no more, and what remains would have been idle anyway (host work,
+data loading). Windows of different waits do not overlap, so the sum never exceeds the idle time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.audit.trace.intervals import Intervals
+from harness.audit.trace.links import NO_CALL
+from harness.audit.trace.waits import NO_COPY, process_numbers
+
+if TYPE_CHECKING:
+    from harness.audit.trace.columns import Bool, Int64, Trace
+    from harness.audit.trace.timeline import DeviceTime
+    from harness.audit.trace.waits import Waits
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """One entry a wait, nanoseconds."""
+
+    device_busy: Int64
+    """Device work during the blocked time."""
+    idle_to_launch: Int64
+    """Idle from the wait's begin until the next launch reached the device."""
+    exposed: Int64
+    """Part of it that is the wait's doing."""
+    work_after: Int64
+    """Device time of the work queued between this wait and the next: what could fill the idle."""
+    idle: dict[int, Intervals]
+    """Per device: the exposed time itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Calls that queued device work, in time order."""
+
+    call_start: Int64
+    arrival: Int64
+    """Start of the first device row of the call."""
+    end: Int64
+    """End of its last row."""
+    stream: Int64
+    work: Int64
+    """Device time of all rows of the call."""
+    process: Int64
+    thread: Int64
+    device: Int64
+
+
+def find_launches(trace: Trace, launcher: Int64, device_of_row: Int64) -> Launches:
+    """Launches that have device rows. `device_of_row`: device number of each device row."""
+    rows = np.flatnonzero(launcher != NO_CALL)
+    # Rows are in time order, so the first row of a call is its earliest.
+    calls, first, inverse = np.unique(launcher[rows], return_index=True, return_inverse=True)
+    length = trace.device.end[rows] - trace.device.start[rows]
+    work = np.zeros(len(calls), dtype=np.int64)
+    np.add.at(work, inverse, length)
+    end = np.full(len(calls), np.iinfo(np.int64).min, dtype=np.int64)
+    np.maximum.at(end, inverse, trace.device.end[rows])
+    thread = trace.calls.thread[calls].astype(np.int64)
+    return Launches(
+        call_start=trace.calls.start[calls],
+        arrival=trace.device.start[rows[first]],
+        end=end,
+        stream=trace.device.stream[rows[first]].astype(np.int64),
+        work=work,
+        process=process_numbers(trace)[thread] if len(calls) else thread,
+        thread=thread,
+        device=device_of_row[rows[first]],
+    )
+
+
+def device_of_waits(
+    trace: Trace, waits: Waits, launches: Launches, device_of_row: Int64, default: int
+) -> Int64:
+    """The device each wait waited for: that of its copy, else the one its thread, or its process,
+    queues most work on."""
+    processes = process_numbers(trace)
+    by_thread = {t: _most_used(launches, launches.thread == t) for t in np.unique(waits.thread)}
+    by_process = {
+        p: _most_used(launches, launches.process == p)
+        for p in np.unique(processes[waits.thread]).tolist()
+    }
+    found = np.empty(len(waits), dtype=np.int64)
+    for index, (thread, copy) in enumerate(
+        zip(waits.thread.tolist(), waits.copy.tolist(), strict=True)
+    ):
+        if copy != NO_COPY:
+            found[index] = device_of_row[copy]
+            continue
+        choices = (by_thread[thread], by_process[int(processes[thread])], default)
+        found[index] = next(choice for choice in choices if choice is not None)
+    return found
+
+
+def _most_used(launches: Launches, chosen: Bool) -> int | None:
+    devices, counts = np.unique(launches.device[chosen], return_counts=True)
+    return int(devices[np.argmax(counts)]) if len(devices) else None
+
+
+def find_exposure(
+    trace: Trace,
+    waits: Waits,
+    wait_device: Int64,
+    launches: Launches,
+    devices: dict[int, DeviceTime],
+) -> Exposure:
+    """Cost of each wait on its own device."""
+    size = len(waits)
+    result = Exposure(
+        device_busy=np.zeros(size, dtype=np.int64),
+        idle_to_launch=np.zeros(size, dtype=np.int64),
+        exposed=np.zeros(size, dtype=np.int64),
+        work_after=np.zeros(size, dtype=np.int64),
+        idle={},
+    )
+    processes = process_numbers(trace)
+    wait_process = processes[waits.thread] if size else np.zeros(0, dtype=np.int64)
+    for number, device in devices.items():
+        mine = np.flatnonzero(wait_device == number)
+        low, high = waits.start[mine].copy(), waits.end[mine].copy()
+        for process in np.unique(wait_process[mine]):
+            chosen = wait_process[mine] == process
+            queued = np.flatnonzero((launches.device == number) & (launches.process == process))
+            window = _windows(waits, mine[chosen], launches, queued, device.end)
+            low[chosen], high[chosen] = window.low, window.high
+            result.work_after[mine[chosen]] = window.work_after
+        # Waits are in time order; what an earlier one has taken is not counted again.
+        if len(mine):
+            low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
+        high = np.maximum(high, low)
+        idle = device.idle.covered_within(low, high)
+        exposed = np.minimum(idle, waits.end[mine] - waits.start[mine])
+        result.device_busy[mine] = device.busy.covered_within(waits.start[mine], waits.end[mine])
+        result.idle_to_launch[mine] = idle
+        result.exposed[mine] = exposed
+        result.idle[number] = (
+            Intervals.union_of(low, device.idle.time_after(low, exposed)) & device.idle
+        )
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """When idle time is a wait's doing, for the waits of one process on one device."""
+
+    low: Int64
+    high: Int64
+    work_after: Int64
+
+
+def _windows(
+    waits: Waits, group: Int64, launches: Launches, queued: Int64, device_end: int
+) -> _Windows:
+    """`group`: waits in time order; `queued`: launches of their process on their device."""
+    start, end = waits.start[group], waits.end[group]
+    starts = launches.call_start[queued]
+    following = np.searchsorted(starts, end, side="left")
+    arrivals = np.concatenate((launches.arrival[queued], [device_end]))
+    high = np.maximum(arrivals[following], end)
+    # A thread that waits again before anything was launched hands its window on.
+    next_wait = np.maximum(np.concatenate((start[1:], [device_end])), end)
+    again = np.concatenate((waits.thread[group[1:]] == waits.thread[group[:-1]], [False]))
+    high = np.where(again, np.minimum(high, next_wait), high)
+    # While this thread waited another one may have fed the device: then the idle time up to that
+    # launch has another reason. The wait's own copy starts with the wait and does not count.
+    last = np.maximum(following - 1, 0)
+    fed = (following > 0) & (np.append(starts, 0)[last] > start)
+    low = np.where(fed, np.minimum(np.maximum(arrivals[last], start), high), start)
+    work = np.concatenate(([0], np.cumsum(launches.work[queued])))
+    until = np.maximum(np.searchsorted(starts, next_wait, side="left"), following)
+    return _Windows(low, high, work[until] - work[following])
