@@ -103,7 +103,7 @@ def stock_attention(model_type: str) -> str:
 
 def _add_lora(model: PreTrainedModel) -> None:
     try:
-        from peft import LoraConfig
+        from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UsageError(
             "The adapter `lora` needs peft, which is not installed; "
@@ -112,7 +112,9 @@ def _add_lora(model: PreTrainedModel) -> None:
     # Experts are stacked parameters, not Linear modules: MoE models get attention adapters.
     dense = getattr(model.config, "num_local_experts", None) is None
     targets = [*LORA_ATTENTION, *(LORA_MLP if dense else ())]
-    model.add_adapter(LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=targets))
+    config = LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=targets)
+    # In place, so that the model keeps its class and module names; it freezes all other weights.
+    inject_adapter_in_model(config, model)
     # The frozen embedding gives layer inputs without gradients, which checkpointing needs.
     model.enable_input_require_grads()
 
