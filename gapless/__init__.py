@@ -1,3 +1,59 @@
-"""Find, fix and prove coordination overhead in PyTorch training."""
+"""Find, fix and prove coordination overhead in PyTorch training.
+
+Public names load on first use, so that `import gapless` costs a few milliseconds and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gapless.run import bench as bench
+    from harness.errors import GaplessError as GaplessError
+    from harness.records import RunRecord as RunRecord
+    from harness.store import Store as Store
 
 __version__ = "0.1.0"
+__all__ = ["GaplessError", "RunRecord", "Store", "bench"]
+
+_MODULE_OF = {
+    "GaplessError": "harness.errors",
+    "RunRecord": "harness.records",
+    "Store": "harness.store",
+    "bench": "gapless.run",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'gapless' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})
+
+
+def _check_siblings() -> None:
+    """The packages beside this one have generic names; refuse another project's in their place."""
+    home = Path(__file__).resolve().parent.parent
+    for name in ("harness", "optimizations", "scenarios", "dashboard"):
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            raise ImportError(
+                f"gapless needs its package {name!r} beside it in {home}, and it is not there; "
+                "install gapless again."
+            )
+        found = Path((spec.submodule_search_locations or [spec.origin or ""])[0]).resolve()
+        if found != home / name:
+            raise ImportError(
+                f"gapless needs its own package {name!r} in {home}, but Python finds {found} "
+                "first; rename or move that one, or run from another folder."
+            )
+
+
+_check_siblings()

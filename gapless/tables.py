@@ -51,7 +51,7 @@ def print_table(table: Table) -> None:
     if table.title:
         console.print(Text(table.title, style="bold"))
     for column in table.columns:
-        grid.add_column(column)
+        grid.add_column(Text(column), overflow="fold")
     for row in table.rows:
         grid.add_row(*(Text(cell) for cell in row))
     console.print(grid)

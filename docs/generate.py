@@ -1,0 +1,79 @@
+"""Write what can go stale from its source: docs/cli.md from the program, the README's table from
+the records under results/.
+
+    python docs/generate.py                    write both again
+    python docs/generate.py --check            exit 1 where one is stale, and write nothing
+    python docs/generate.py --runs ID ID ...   fill the README's table from these runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+from gapless.cli.main import VERBS, main
+from gapless.reproduce import reproduce_table, rows_from_records
+from gapless.tables import to_markdown
+from harness.store import Store
+from scenarios.published import CLAIMS
+
+ROOT = Path(__file__).resolve().parent.parent
+CLI_PAGE = ROOT / "docs" / "cli.md"
+README = ROOT / "README.md"
+BLOCK = re.compile(r"<!-- runs: (?P<runs>[^>]*?) -->\n.*?<!-- end of runs -->", re.DOTALL)
+
+
+def cli_reference() -> str:
+    """Every verb's `--help`, as one Markdown page."""
+    parts = ["# Command line", "", "Written by `make docs` from `--help`."]
+    for words in ([], *([verb] for verb in VERBS)):
+        title = " ".join(["gapless", *words])
+        parts += ["", f"## {title}", "", "```text", _help(words), "```"]
+    return "\n".join(parts) + "\n"
+
+
+def _help(words: list[str]) -> str:
+    os.environ["COLUMNS"] = "100"  # the width the page is written for, whatever the terminal
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        main([*words, "--help"])
+    return "\n".join(line.rstrip() for line in text.getvalue().strip().splitlines())
+
+
+def readme_with_table(readme: str, runs: list[str] | None = None) -> str:
+    """The README with its table made again from the runs that its marker names, or from `runs`."""
+    match = BLOCK.search(readme)
+    if match is None:
+        raise SystemExit("README.md has no block `<!-- runs: ... -->` to fill; restore it.")
+    ids = runs or match["runs"].split()
+    store = Store(str(ROOT / "results"))
+    rows = rows_from_records(CLAIMS, [store.read(run) for run in ids])
+    table = to_markdown(reproduce_table(rows))
+    block = f"<!-- runs: {' '.join(ids)} -->\n{table}\n<!-- end of runs -->"
+    return readme[: match.start()] + block + readme[match.end() :]
+
+
+def generate(arguments: list[str]) -> int:
+    """Write or check both pages; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--runs", nargs="+")
+    asked = parser.parse_args(arguments)
+    pages = {CLI_PAGE: cli_reference(), README: readme_with_table(README.read_text(), asked.runs)}
+    stale = [page for page, text in pages.items() if not page.exists() or page.read_text() != text]
+    if asked.check:
+        for page in stale:
+            print(f"{page.relative_to(ROOT)} is stale: run `make docs`.", file=sys.stderr)
+        return int(bool(stale))
+    for page in stale:
+        page.write_text(pages[page])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(generate(sys.argv[1:]))

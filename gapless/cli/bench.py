@@ -1,0 +1,226 @@
+"""`gapless bench`: any arms on one scenario."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapless.cli.options import DeviceOption, FitOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.values import check_seconds, parse_precision
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from gapless.arms import Choices
+    from harness.bench.plan import BenchPlan
+    from harness.records import Arm, RunRecord
+    from scenarios.catalogue import Scenario
+
+
+def command(
+    scenario: Annotated[str, typer.Argument(help="A name from `gapless list`.")],
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arm",
+            metavar="OPT=VARIANT[,...]",
+            help="An arm, such as packed-metadata=cached; may be repeated. "
+            "`baseline` comes first by itself.",
+        ),
+    ] = None,
+    ladder: Annotated[
+        bool, typer.Option("--ladder", help="The published fixes, each added in turn.")
+    ] = False,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="All published fixes, and all but each one.")
+    ] = False,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Every combination of the published fixes.")
+    ] = False,
+    toggle: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--toggle",
+            metavar="OPT",
+            help="An optimization for --ladder, --leave-one-out and --grid; may be repeated "
+            "[default: those of the scenario]",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Time to measure, from the end of the build.")
+    ] = 60.0,
+    precision: PrecisionOption = "1%",
+    device: DeviceOption = None,
+    fit: FitOption = "narrow",
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
+    ] = None,
+    documents: Annotated[
+        int | None, typer.Option("--documents", help="Documents wanted in one batch.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Of the weights.")
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option("--attention", help="sdpa-mask, varlen, or a name the library knows."),
+    ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        typer.Option("--checkpointing/--no-checkpointing", help="Recompute each layer, or none."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="FILE", help=".jsonl, .parquet or .txt to pack."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="DIR", help="Folder of a tokenizer, or `bytes`."),
+    ] = None,
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="DIR|ID", help="A folder, a hub id, or `random`.")
+    ] = "random",
+    layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers instead of the model's own.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="Threads torch uses for one op.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of weights, packing and order.")] = 0,
+    store: StoreOption = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Keep no record.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare arms on one scenario, interleaved, with intervals and parity."""
+    check_seconds(seconds)
+    half_width = parse_precision(precision)
+    if store is not None and no_store:
+        raise UsageError("--store and --no-store exclude each other; give one.")
+
+    from gapless.run import default_device, make_plan, variants_of
+    from scenarios.catalogue import get
+    from scenarios.options import BuildOptions
+
+    chosen = get(scenario)
+    arms = _arms(
+        chosen,
+        variants_of(),
+        texts=arm or [],
+        layouts={"--ladder": ladder, "--leave-one-out": leave_one_out, "--grid": grid},
+        toggle=toggle or [],
+    )
+    asked = {
+        "device": device or default_device(),
+        "fit": fit,
+        "tokens": tokens,
+        "documents": documents,
+        "dtype": dtype,
+        "attention": attention,
+        "checkpointing": checkpointing,
+        "data": data,
+        "tokenizer": tokenizer,
+        "weights": weights,
+        "num_layers": layers,
+        "seed": seed,
+    }
+    plan = make_plan(
+        chosen,
+        arms,
+        BuildOptions.from_mapping({k: v for k, v in asked.items() if v is not None}),
+        budget_s=seconds,
+        precision=half_width,
+        num_threads=threads,
+        seed=seed,
+        command=shlex.join(["gapless", *sys.argv[1:]]),
+    )
+    if dry_run:
+        _print_plan(plan, json)
+        return
+    raise typer.Exit(_run(plan, store=store, keep=not no_store, json=json))
+
+
+def _arms(
+    scenario: Scenario,
+    choices: Choices,
+    *,
+    texts: list[str],
+    layouts: dict[str, bool],
+    toggle: list[str],
+) -> tuple[Arm, ...]:
+    from gapless.arms import grid, ladder, leave_one_out, parse_arms
+
+    asked = [name for name, wanted in layouts.items() if wanted] + ["--arm"] * bool(texts)
+    if len(asked) != 1:
+        given = f"{' and '.join(asked)} were given" if asked else "none was given"
+        raise UsageError(
+            f"Say which arms in one way, and {given}: --arm OPT=VARIANT (repeated), --ladder, "
+            "--leave-one-out or --grid."
+        )
+    if texts:
+        if toggle:
+            raise UsageError("--toggle goes with --ladder, --leave-one-out and --grid only.")
+        return parse_arms(texts, choices)
+    unknown = [name for name in toggle if name not in choices]
+    if unknown:
+        raise UsageError(f"There is no optimization {unknown[0]!r}; choose {', '.join(choices)}.")
+    wanted = toggle or scenario.optimizations
+    toggled = {name: variants for name, variants in choices.items() if name in wanted}
+    layout = {"--ladder": ladder, "--leave-one-out": leave_one_out, "--grid": grid}[asked[0]]
+    return layout(toggled)
+
+
+def _print_plan(plan: BenchPlan, json: bool) -> None:
+    import msgspec
+
+    from gapless.tables import Table, print_table
+
+    toggled = tuple(dict.fromkeys(name for arm in plan.arms for name in arm.variants))
+    rows = tuple(
+        (arm.name, arm.role, *(arm.variants.get(name, "") for name in toggled)) for arm in plan.arms
+    )
+    title = (
+        f"{plan.scenario} on {plan.device}: {len(plan.arms)} arms, at most {plan.budget_s:g} s "
+        f"from the end of the build, or until every interval is +-{plan.precision:.2%}"
+    )
+    print_table(Table(columns=("Arm", "Role", *toggled), rows=rows, title=title))
+    options: dict[str, Any] = plan.spec["options"]
+    print(", ".join(f"{name}={value}" for name, value in options.items() if value is not None))
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
+
+
+def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
+    from gapless.cli.progress import show_progress
+    from gapless.documents import run_document
+    from gapless.run import carry_out, default_store
+    from gapless.run_tables import run_tables
+    from gapless.tables import print_table
+    from harness.bench.interrupts import Interrupts
+
+    root = (store or default_store()) if keep else None
+    with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
+        record = carry_out(plan, store=root, on_progress=on_progress, interrupts=interrupts)
+    for table in run_tables(record):
+        print_table(table)
+    for sentence in (*record.notes, *record.steadiness.warnings):
+        print(f"Note: {sentence}")
+    if record.reason:
+        print(f"{record.status.capitalize()}: {record.reason}")
+    if root is not None:
+        print(f"Record: {root.rstrip('/')}/{record.id}")
+    if json:
+        print(run_document(record))
+    return _exit_code(record, interrupted=interrupts.count > 0)
+
+
+def _exit_code(record: RunRecord, *, interrupted: bool) -> int:
+    if interrupted:
+        return 130
+    if record.status == "failed":
+        return 3
+    return int(any(not check.passed for check in record.parity))

@@ -1,0 +1,22 @@
+"""`gapless doctor`: this machine, how finely it measures, and what a GPU run would need."""
+
+from __future__ import annotations
+
+from gapless.cli.options import DeviceOption, JsonOption
+
+
+def command(device: DeviceOption = None, json: JsonOption = False) -> None:
+    """Show the machine, its clock and noise floor, and what is missing for a GPU run."""
+    from gapless.checkup import check_up, machine_lines
+    from gapless.documents import indented
+    from gapless.run import default_device
+    from gapless.tables import Table, print_table
+
+    checkup = check_up(device or default_device())
+    print_table(Table(columns=("Fact", "Value"), rows=machine_lines(checkup)))
+    for sentence in checkup.gpu_missing:
+        print(sentence)
+    for name, use in checkup.packages_missing.items():
+        print(f"Without {name}: no {use}.")
+    if json:
+        print(indented(checkup))

@@ -1,0 +1,58 @@
+"""`gapless list`: what there is to measure, and what of it this machine can run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gapless.cli.options import DeviceOption, JsonOption
+
+if TYPE_CHECKING:
+    from gapless.inventory import Inventory
+
+
+def command(device: DeviceOption = None, json: JsonOption = False) -> None:
+    """Show scenarios, optimizations and variants, what each needs, and whether it is here."""
+    from gapless.documents import indented
+    from gapless.inventory import take_inventory
+    from gapless.run import default_device
+
+    inventory = take_inventory(device or default_device())
+    _print_scenarios(inventory)
+    _print_variants(inventory)
+    if json:
+        print(indented(inventory))
+
+
+def _print_scenarios(inventory: Inventory) -> None:
+    from gapless.tables import Table, print_table
+
+    rows = tuple(
+        (
+            scenario.name,
+            scenario.model,
+            str(scenario.num_layers),
+            f"{scenario.full_tokens:,}",
+            scenario.attention,
+            ", ".join(scenario.optimizations),
+        )
+        for scenario in inventory.scenarios
+    )
+    columns = ("Scenario", "Model", "Layers", "Tokens at full size", "Attention", "Optimizations")
+    print_table(Table(columns=columns, rows=rows, title="Scenarios"))
+
+
+def _print_variants(inventory: Inventory) -> None:
+    from gapless.tables import Table, print_table
+
+    rows = tuple(
+        (
+            f"{v.optimization} ({v.attention})" if v.attention else v.optimization,
+            v.variant,
+            v.role,
+            "yes" if v.missing is None else f"no: {v.missing}",
+            v.summary,
+        )
+        for v in inventory.variants
+    )
+    columns = ("Optimization", "Variant", "Role", f"Runs on {inventory.device}", "What it does")
+    print_table(Table(columns=columns, rows=rows, title="Optimizations"))

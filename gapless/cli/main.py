@@ -1,0 +1,86 @@
+"""The `gapless` command. A verb is one file beside this one and one line here."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless import __version__
+from gapless.cli import bench, doctor, listing, reproduce
+from harness.errors import GaplessError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_UNEXPECTED = 70
+"""`EX_SOFTWARE`: a fault of gapless itself, told apart from the codes of the contract (0 to 3)."""
+
+app = typer.Typer(
+    name="gapless",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("reproduce")(reproduce.command)
+app.command("bench")(bench.command)
+app.command("list")(listing.command)
+app.command("doctor")(doctor.command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"gapless {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; goes anywhere.")
+    ] = False,
+) -> None:
+    """Find, fix and prove coordination overhead in PyTorch training."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; an error is one sentence on stderr."""
+    words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        app(words, prog_name="gapless")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except GaplessError as error:
+        return _fail(str(error), error.exit_code, debug)
+    except Exception as error:
+        sentence = f"unexpected {type(error).__name__}: {error}".rstrip(". \n")
+        return _fail(
+            f"{sentence}; run again with --debug for the traceback.", EXIT_UNEXPECTED, debug
+        )
+    return 0
+
+
+def _fail(sentence: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"gapless: {sentence}", file=sys.stderr)
+    return code
+
+
+def _take_debug(words: list[str]) -> tuple[list[str], bool]:
+    """Take `--debug` out wherever it stands, but not from behind `--`: that is a target's own."""
+    end = words.index("--") if "--" in words else len(words)
+    own = [word for word in words[:end] if word != "--debug"]
+    return own + words[end:], len(own) != end
+
+
+if __name__ == "__main__":
+    sys.exit(main())

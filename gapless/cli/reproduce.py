@@ -1,0 +1,92 @@
+"""`gapless reproduce`: every published row, measured on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gapless.cli.options import DeviceOption, FitOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.values import check_seconds, parse_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gapless.sweep import Sweep
+
+QUICK_SECONDS = 220.0
+FULL_SECONDS = 870.0
+"""A little under 4 and 15 minutes: the last step and the records come on top."""
+
+
+def command(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 4 minutes in all, with wider intervals.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="CLAIM", help="Only this claim; may be repeated."),
+    ] = None,
+    device: DeviceOption = None,
+    fit: FitOption = "narrow",
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Time for all runs [default: 870, with --quick 220]"),
+    ] = None,
+    precision: PrecisionOption = "1%",
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure every published claim on this machine, beside the published figure."""
+    half_width = parse_precision(precision)
+    usual_s = QUICK_SECONDS if quick else FULL_SECONDS
+    limit_s = check_seconds(usual_s if seconds is None else seconds)
+
+    from gapless.cli.progress import show_progress
+    from gapless.reproduce import plan_runs, reproduce_table, select_claims
+    from gapless.run import default_device, default_store, variants_of
+    from gapless.sweep import sweep_claims
+    from gapless.tables import print_table
+    from scenarios.published import CLAIMS
+
+    claims = select_claims(CLAIMS, only or ())
+    root = store or default_store()
+    sweep = sweep_claims(
+        plan_runs(claims),
+        variants_of(),
+        options={"device": device or default_device(), "fit": fit},
+        seconds=limit_s,
+        precision=half_width,
+        store=root,
+        show=lambda label, later_s: show_progress(label, later_s=later_s),
+    )
+    print_table(reproduce_table(sweep.rows(claims)))
+    _say_what_next(sweep, root)
+    if json:
+        from gapless.documents import reproduce_document
+
+        print(reproduce_document(sweep.rows(claims), sweep.records))
+    raise typer.Exit(_exit_code(sweep))
+
+
+def _say_what_next(sweep: Sweep, root: str) -> None:
+    for sentence in _steadiness_warnings(sweep):
+        print(f"Not steady: {sentence}")
+    print()
+    if sweep.records:
+        print(f"Records: {len(sweep.records)} under {root}/, {sweep.records[0].id} first.")
+    print("One claim for longer: gapless reproduce --only CLAIM --seconds 120")
+    print("Your own arms:        gapless bench SCENARIO --ladder   (gapless list has the names)")
+
+
+def _steadiness_warnings(sweep: Sweep) -> Sequence[str]:
+    return tuple(dict.fromkeys(w for r in sweep.records for w in r.steadiness.warnings))
+
+
+def _exit_code(sweep: Sweep) -> int:
+    """130 interrupted; 3 a workload failed; 1 an arm fails parity; 0 otherwise."""
+    if sweep.interrupted:
+        return 130
+    if any(record.status == "failed" for record in sweep.records):
+        return 3
+    return int(any(not check.passed for record in sweep.records for check in record.parity))

@@ -1,0 +1,91 @@
+"""Builds a scenario and its optimizations from plain data, in the process that measures them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.records import ScenarioRecord
+from optimizations import catalogue
+from scenarios.catalogue import get
+from scenarios.options import PACKED_ATTENTION, BuildOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.workload import Optimization, Workload
+    from optimizations.packed_metadata import PackedBackend
+    from scenarios.catalogue import Scenario
+
+PATH = "gapless.factory:build"
+"""How a bench plan names `build`."""
+
+PACKED_METADATA = "packed-metadata"
+
+
+class FactorySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to build, as it crosses the process boundary."""
+
+    scenario: str
+    options: BuildOptions
+    optimizations: tuple[str, ...]
+
+
+def make_spec(
+    scenario: Scenario, options: BuildOptions, optimizations: tuple[str, ...]
+) -> dict[str, Any]:
+    """JSON-like data for `build`.
+
+    Without `packed-metadata` its attention backends do not exist, so the scenario then falls back
+    on the attention that the library gives this model.
+    """
+    attention = options.attention or scenario.attention
+    if attention in PACKED_ATTENTION and PACKED_METADATA not in optimizations:
+        if options.attention is not None:
+            raise UsageError(
+                f"--attention {attention} belongs to {PACKED_METADATA}, which no arm toggles; "
+                f"add --arm {PACKED_METADATA}=cached or leave --attention out."
+            )
+        options = msgspec.structs.replace(options, attention="sdpa")
+    spec = FactorySpec(scenario=scenario.name, options=options, optimizations=optimizations)
+    built: dict[str, Any] = msgspec.to_builtins(spec)
+    return built
+
+
+def outline(scenario: Scenario, options: BuildOptions) -> ScenarioRecord:
+    """What is known before the build, for the record of a run whose build fails."""
+    return ScenarioRecord(
+        name=scenario.name,
+        family=scenario.family,
+        model=scenario.model,
+        fit=options.fit,
+        dtype=options.dtype or "unknown",
+        attention=options.attention or scenario.attention,
+        checkpointing=(
+            scenario.checkpointing if options.checkpointing is None else options.checkpointing
+        ),
+        weights=options.weights,
+        adapter=options.adapter,
+        seed=options.seed,
+        config={},
+    )
+
+
+def build(spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]]:
+    """The workload and the optimizations that `spec` names. Raises `UsageError` for a bad one."""
+    try:
+        wanted = msgspec.convert(dict(spec), FactorySpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The workload cannot be built from this description: {error}.") from error
+    scenario = get(wanted.scenario)
+    backend = packed_backend(scenario, wanted.options)
+    made = {name: catalogue.create(name, attention=backend) for name in wanted.optimizations}
+    return scenario.build(wanted.options), made
+
+
+def packed_backend(scenario: Scenario, options: BuildOptions) -> PackedBackend:
+    """The backend of packed attention: the attention asked for, where it is one."""
+    attention = options.attention or scenario.attention
+    return "varlen" if attention == "varlen" else "sdpa-mask"

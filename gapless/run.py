@@ -1,0 +1,121 @@
+"""Makes the plan of one run, carries it out and keeps its record."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gapless import factory
+from gapless.arms import Choices, parse_arms
+from harness.bench.plan import BenchPlan, with_a_a
+from optimizations.catalogue import NAMES, create
+from scenarios.catalogue import get
+from scenarios.options import BuildOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.bench.events import Progress
+    from harness.bench.interrupts import Interrupts
+    from harness.records import Arm, RunRecord
+    from harness.workload import Variant
+    from scenarios.catalogue import Scenario
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_PRECISION = 0.01
+DEFAULT_STORE = "results"
+STORE_VARIABLE = "GAPLESS_STORE"
+"""Environment variable that names the store where none is given."""
+
+
+def default_store() -> str:
+    """The store where none is given: `GAPLESS_STORE`, else the folder `results` here."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+
+
+def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
+    """The variants of these optimizations, in the order in which fixes are added; imports torch."""
+    return {name: create(name).variants for name in NAMES if name in names}
+
+
+def default_device() -> str:
+    """`cuda` where torch sees one, else `cpu`; imports torch."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def make_plan(
+    scenario: Scenario,
+    arms: Sequence[Arm],
+    options: BuildOptions,
+    **limits: Any,
+) -> BenchPlan:
+    """The plan that times these arms on this scenario, the noise floor among them.
+
+    `options.device` names the device as the user does; `limits` are fields of `BenchPlan`.
+    """
+    toggled = tuple(name for name in NAMES if any(name in arm.variants for arm in arms))
+    device = options.device
+    if device.startswith("emulated:"):
+        # Code on an emulated GPU sees a CUDA device.
+        options = msgspec.structs.replace(options, device="cuda")
+    return BenchPlan(
+        factory=factory.PATH,
+        spec=factory.make_spec(scenario, options, toggled),
+        scenario=scenario.name,
+        outline=factory.outline(scenario, options),
+        device=device,
+        arms=with_a_a(tuple(arms)),
+        **limits,
+    )
+
+
+def carry_out(
+    plan: BenchPlan,
+    *,
+    store: str | None,
+    on_progress: Callable[[Progress], None] | None = None,
+    interrupts: Interrupts | None = None,
+) -> RunRecord:
+    """Run a plan in a child process and write its record, also of a run that failed.
+
+    `store` is a folder or an fsspec URL; `None` keeps nothing. Raises `UsageError` where the plan
+    cannot run here and `StoreError` where the record cannot be kept.
+    """
+    from harness.bench.runner import run_plan
+    from harness.store import Store
+
+    record, samples = run_plan(plan, on_progress=on_progress, interrupts=interrupts)
+    if store is None:
+        return record
+    return Store(store).write(record, samples)
+
+
+def bench(
+    scenario: str,
+    arms: Sequence[str],
+    *,
+    seconds: float = DEFAULT_SECONDS,
+    precision: float = DEFAULT_PRECISION,
+    store: str | None = None,
+    **options: Any,
+) -> RunRecord:
+    """Compare arms on one scenario and return the record; `store` also keeps it.
+
+        record = gapless.bench("qwen3-14b-packed-sft", ["packed-metadata=cached"], seconds=30)
+
+    `options` are fields of `scenarios.options.BuildOptions`. Raises `UsageError` for a name or an
+    option that does not exist.
+    """
+    choices: Choices = variants_of()
+    plan = make_plan(
+        get(scenario),
+        parse_arms(arms, choices),
+        BuildOptions.from_mapping({"device": default_device(), **options}),
+        budget_s=seconds,
+        precision=precision,
+    )
+    return carry_out(plan, store=store)

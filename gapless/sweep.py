@@ -1,0 +1,106 @@
+"""Carries out the runs that published claims need, one after another, by a deadline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gapless.reproduce import ReproduceRow, rows_from_records
+from gapless.run import carry_out, make_plan
+from harness.bench.interrupts import Interrupts
+from harness.errors import UsageError
+from scenarios.catalogue import get
+from scenarios.options import BuildOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from gapless.arms import Choices
+    from gapless.reproduce import ClaimRun
+    from harness.bench.events import Progress
+    from harness.records import Claim, RunRecord
+
+MIN_BUDGET_S = 4.0
+"""Less than this leaves too few blocks to say anything."""
+FIRST_OVERHEAD_S = 15.0
+"""Start, build and memory pass of the first run, before one has been seen."""
+
+
+@dataclass
+class Sweep:
+    """What came of it."""
+
+    records: list[RunRecord] = field(default_factory=list)
+    needs: dict[str, str] = field(default_factory=dict)
+    """Claim id -> why there is no record."""
+    interrupted: bool = False
+
+    def rows(self, claims: Sequence[Claim]) -> tuple[ReproduceRow, ...]:
+        """One row a claim."""
+        return rows_from_records(claims, self.records, needs=self.needs)
+
+
+def sweep_claims(
+    runs: Sequence[ClaimRun],
+    choices: Choices,
+    *,
+    options: Mapping[str, Any],
+    seconds: float,
+    precision: float,
+    store: str | None,
+    show: Callable[[str, float], AbstractContextManager[Callable[[Progress], None]]],
+    now: Callable[[], float] = time.monotonic,
+) -> Sweep:
+    """Run each in turn within `seconds` in all, sharing what is left evenly among those to come.
+
+    `options` are fields of `BuildOptions` that hold for all runs. A run that cannot take place
+    leaves its reason in `needs` and the others go on. Raises `StoreError`.
+    """
+    sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
+    with Interrupts() as interrupts:
+        for number, run in enumerate(runs):
+            began_s = now()
+            share_s = (deadline_s - began_s) / (len(runs) - number)
+            budget_s = share_s - overhead_s
+            if interrupts.count:
+                _skip(sweep, run, "Not measured: the sweep was interrupted before its turn.")
+                continue
+            if budget_s < MIN_BUDGET_S:
+                _skip(
+                    sweep,
+                    run,
+                    "Not measured: no time was left; give more --seconds, or name it with --only.",
+                )
+                continue
+            label = f"{number + 1}/{len(runs)} {run.label}"
+            try:
+                plan = make_plan(
+                    get(run.scenario),
+                    run.arms(choices),
+                    BuildOptions.from_mapping({**run.options(), **options}),
+                    budget_s=budget_s,
+                    precision=precision,
+                    phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
+                    claims=run.claims,
+                    timeout_s=max(deadline_s - began_s, share_s + overhead_s),
+                    command=f"gapless reproduce --only {run.claims[0].id}",
+                )
+                with show(label, deadline_s - began_s - share_s) as on_progress:
+                    record = carry_out(
+                        plan, store=store, on_progress=on_progress, interrupts=interrupts
+                    )
+            except UsageError as error:
+                _skip(sweep, run, f"Not measured: {error}")
+                continue
+            sweep.records.append(record)
+            beside_budget_s = now() - began_s - budget_s
+            if beside_budget_s > 0:  # otherwise it was precise before its budget ended
+                overhead_s = beside_budget_s
+        sweep.interrupted = interrupts.count > 0
+    return sweep
+
+
+def _skip(sweep: Sweep, run: ClaimRun, reason: str) -> None:
+    sweep.needs.update({claim.id: reason for claim in run.claims})
