@@ -44,11 +44,20 @@ def to_experts(hidden_states: torch.Tensor, dispatch: Dispatch, top_k: int) -> t
 
 
 def to_tokens(rows: torch.Tensor, dispatch: Dispatch, weights: torch.Tensor) -> torch.Tensor:
-    """`[S, hidden]`, grouped by expert -> `[T, hidden]`: the sum by router weight `[T, top_k]`."""
+    """`[S, hidden]`, grouped by expert -> `[T, hidden]`: the sum by router weight `[T, top_k]`.
+
+    Products are rounded before they are added, as the loops do it: a sum that rounds once is more
+    exact, but then the next layer's router decides otherwise now and then.
+    """
     num_tokens, top_k = weights.shape
     pairs = _apply(_ToPairs, rows, dispatch.order, dispatch.inverse)
     pairs = pairs.view(num_tokens, top_k, rows.shape[-1])
-    return torch.bmm(weights.to(rows.dtype).unsqueeze(1), pairs).squeeze(1)
+    return (pairs * weights.unsqueeze(-1)).sum(dim=1)
+
+
+def per_row(stacked: torch.Tensor, expert_of_row: torch.Tensor) -> torch.Tensor:
+    """`[E, n]` -> `[S, n]`: each row's own expert's values, such as its bias."""
+    return _apply(_PerRow, stacked, expert_of_row)
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> torch.Tensor:
@@ -84,3 +93,20 @@ class _ToPairs(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (order,) = ctx.saved_tensors
         return grads[0].index_select(0, order), None, None
+
+
+class _PerRow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, stacked: torch.Tensor, expert_of_row: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(expert_of_row)
+        ctx.shape, ctx.dtype = stacked.shape, stacked.dtype
+        return stacked.index_select(0, expert_of_row)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (expert_of_row,) = ctx.saved_tensors
+        # An expert adds up hundreds of rows: in bfloat16 that loses a tenth of the sum.
+        exact = torch.promote_types(ctx.dtype, torch.float32)
+        total = torch.zeros(ctx.shape, dtype=exact, device=grads[0].device)
+        total.index_add_(0, expert_of_row, grads[0].to(exact))
+        return total.to(ctx.dtype), None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from optimizations.moe_dispatch import per_row
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -44,7 +46,7 @@ class ExpertWeights:
         weight = self.weight if self.is_transposed else self.weight.transpose(-2, -1)
         # Under autocast, rows can arrive in another dtype than the weights.
         output = _grouped_mm()(rows.to(weight.dtype), weight, offs=ends)
-        return output if self.bias is None else output.add_(self.bias[expert_of_row])
+        return output if self.bias is None else output.add_(per_row(self.bias, expert_of_row))
 
 
 def expert_modules(model: nn.Module) -> Iterator[nn.Module]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 
-from optimizations.moe_dispatch import plan_dispatch, to_experts, to_tokens
+from optimizations.moe_dispatch import per_row, plan_dispatch, to_experts, to_tokens
 from tests.optimizations.tiny_experts import Case, cases
 
 
@@ -46,3 +46,14 @@ def test_gradients_by_finite_differences() -> None:
     weights = torch.rand(4, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: to_experts(s, plan, 2), (states,))
     assert torch.autograd.gradcheck(lambda r, w: to_tokens(r, plan, w), (rows, weights))
+    bias = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda b: per_row(b, plan.expert_of_row), (bias,))
+
+
+def test_a_bias_gradient_over_many_rows_keeps_its_sum_in_low_precision() -> None:
+    bias = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
+    expert_of_row = torch.tensor([0] * 3 + [1] * 1020)
+    per_row(bias, expert_of_row).sum().backward()
+    assert bias.grad is not None
+    # Adding ones in bfloat16 stops at 256.
+    assert bias.grad.flatten().tolist() == [3.0, 1020.0]
