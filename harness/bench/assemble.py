@@ -192,7 +192,7 @@ def _place(stage: Stage) -> str:
 
 def _crash_site(output: str) -> str:
     """The innermost Python frame of the dump that `faulthandler` prints."""
-    match = _PYTHON_FRAME.search(output)
+    match = _PYTHON_FRAME.search(output.rpartition("Current thread")[2])
     return f" in {match[3]} ({match[1]}:{match[2]})" if match else ""
 
 

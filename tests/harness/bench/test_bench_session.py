@@ -99,8 +99,8 @@ def test_every_block_runs_every_arm_once_on_one_batch_in_changing_order() -> Non
 
 def test_arms_of_a_block_see_the_same_batch_and_the_same_dropout() -> None:
     # With learning rate 0 the loss depends on batch and dropout alone.
-    plan = toy_plan(measure_memory=False, measure_parity=False)
-    events = carry_out(toy_plan_frozen(plan))
+    plan = toy_plan(measure_memory=False, measure_parity=False, spec={"learning_rate": 0.0})
+    events = carry_out(plan)
     log = bench_toys.BUILT[-1].log[2 * plan.warmup_steps :]
     pairs = list(zip(log[::2], log[1::2], strict=True))
     assert len(pairs) == 12
@@ -111,20 +111,6 @@ def test_arms_of_a_block_see_the_same_batch_and_the_same_dropout() -> None:
     assert len({batch for (_, batch, _), _ in pairs}) == 3
     assert len({loss for (_, _, loss), _ in pairs}) == 12
     assert of(events, Ended)[0].cause == "max-blocks"
-
-
-def toy_plan_frozen(plan: BenchPlan) -> BenchPlan:
-    import msgspec
-
-    return msgspec.structs.replace(plan, factory="tests.harness.bench.test_bench_session:frozen")
-
-
-def frozen(spec: Any) -> Any:
-    """A toy whose weights do not move."""
-    workload, optimizations = bench_toys.build(spec)
-    for group in workload.optimizer.param_groups:
-        group["lr"] = 0.0
-    return workload, optimizations
 
 
 def test_it_stops_once_every_interval_is_narrow_enough() -> None:
@@ -185,7 +171,7 @@ def test_memory_is_measured_for_every_arm_and_phase_after_the_timed_blocks() -> 
 
 def test_the_memory_pass_leaves_weights_and_optimizer_as_they_were() -> None:
     def final_state(measure_memory: bool) -> dict[str, torch.Tensor]:
-        carry_out(toy_plan(measure_memory=measure_memory))
+        carry_out(toy_plan(measure_memory=measure_memory, spec={"adamw": True}))
         workload = bench_toys.BUILT[-1]
         moments = {
             f"{number}.{key}": value
