@@ -1,0 +1,133 @@
+"""`torch.cuda.Stream` and `torch.cuda.Event` of the emulated device, over its stream book."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from harness.emulator.streams import StreamAction, StreamBook
+from harness.emulator.tensor import CUDA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from harness.emulator.dispatch import Dispatcher
+
+
+class StreamApi:
+    """Makes the classes that stand for `torch.cuda.Stream` and `Event` on one device."""
+
+    def __init__(self, dispatcher: Dispatcher, book: StreamBook, now_ms: Callable[[], float]):
+        self.dispatcher = dispatcher
+        self.book = book
+        self.now_ms = now_ms
+        """Device time for `Event.elapsed_time`; without a clock every event is at 0."""
+        api = self
+
+        class Stream:
+            """Stands for `torch.cuda.Stream`."""
+
+            def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+                number = kwargs.pop("number", None)
+                self.number: int = api.book.new_stream() if number is None else number
+                self.priority = priority
+                self.device = CUDA
+                self.device_index = 0
+                self.stream_id = self.cuda_stream = self.number
+
+            def wait_event(self, event: Event) -> None:
+                api.tell("wait", self.number, event.number)
+
+            def wait_stream(self, stream: Stream) -> None:
+                self.wait_event(stream.record_event())
+
+            def record_event(self, event: Event | None = None) -> Event:
+                event = Event() if event is None else event
+                event.record(self)
+                return event
+
+            def synchronize(self) -> None:
+                api.dispatcher.emit_api_wait("cudaStreamSynchronize", "explicit_synchronize", 1)
+
+            def query(self) -> bool:
+                return True
+
+            def is_capturing(self) -> bool:
+                return False
+
+            def __enter__(self) -> Stream:
+                self._outer = api.book.current
+                api.book.current = self.number
+                return self
+
+            def __exit__(
+                self,
+                exc_type: type[BaseException] | None,
+                exc: BaseException | None,
+                traceback: TracebackType | None,
+            ) -> None:
+                api.book.current = self._outer
+
+            def __eq__(self, other: object) -> bool:
+                return isinstance(other, Stream) and other.number == self.number
+
+            def __hash__(self) -> int:
+                return hash(self.number)
+
+        class Event:
+            """Stands for `torch.cuda.Event`."""
+
+            def __init__(
+                self,
+                enable_timing: bool = False,
+                blocking: bool = False,
+                interprocess: bool = False,
+                external: bool = False,
+            ) -> None:
+                self.number = api.book.new_event()
+                self.enable_timing = enable_timing
+                self._at_ms: float | None = None
+
+            def record(self, stream: Stream | None = None) -> None:
+                number = api.book.current if stream is None else stream.number
+                self._at_ms = api.now_ms()
+                api.tell("record", number, self.number)
+
+            def wait(self, stream: Stream | None = None) -> None:
+                number = api.book.current if stream is None else stream.number
+                api.tell("wait", number, self.number)
+
+            def synchronize(self) -> None:
+                api.dispatcher.emit_api_wait("cudaEventSynchronize", "explicit_synchronize", 1)
+
+            def query(self) -> bool:
+                return True
+
+            def elapsed_time(self, end: Event) -> float:
+                if self._at_ms is None or end._at_ms is None:
+                    raise ValueError(
+                        "Both events must be recorded before calculating elapsed time."
+                    )
+                return end._at_ms - self._at_ms
+
+        self.stream_class = Stream
+        self.event_class = Event
+
+    def tell(self, kind: Any, stream: int, event: int | None, storage: int | None = None) -> None:
+        """Pass one stream action to the observers."""
+        action = StreamAction(kind, self.dispatcher.num_ops, stream, event, storage)
+        for observer in self.dispatcher.observers:
+            observer.on_stream_action(action)
+
+    def current(self, device: Any = None) -> Any:
+        """The stream that ops go to now."""
+        return self.stream_class(number=self.book.current)
+
+    def default(self, device: Any = None) -> Any:
+        """The default stream."""
+        return self.stream_class(number=0)
+
+    def set_current(self, stream: Any) -> None:
+        """Send later ops to `stream`."""
+        if stream is not None:
+            self.book.current = stream.number

@@ -1,0 +1,136 @@
+"""The accelerator that does not exist: everything above put together, on for a `with` block."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harness.emulator.attention import register_attention
+from harness.emulator.autocast import patch_autocast
+from harness.emulator.backend import emulated_device, set_available
+from harness.emulator.choices import Choices
+from harness.emulator.cuda_api import patch_cuda, patch_tensors
+from harness.emulator.cuda_streams import StreamApi
+from harness.emulator.dispatch import Dispatcher
+from harness.emulator.eager_compile import patch_compile
+from harness.emulator.gpus import GpuSpec, find_gpu
+from harness.emulator.memory import MemoryBook
+from harness.emulator.patches import Patches
+from harness.emulator.phases import PhaseTracker
+from harness.emulator.streams import StreamBook
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from harness.emulator.events import Observer
+
+
+class EmulatedDevice:
+    """Code inside `with EmulatedDevice(...)` believes it runs on one CUDA GPU.
+
+    `shapes_only` keeps no data of large floating tensors. Enter it once: a second device at the
+    same time, or the same one again, raises `UsageError`.
+    """
+
+    _active: EmulatedDevice | None = None
+
+    def __init__(
+        self,
+        gpu: str = "H100",
+        *,
+        shapes_only: bool = False,
+        choices: Choices | None = None,
+        now_ms: Callable[[], float] | None = None,
+    ) -> None:
+        self.gpu: GpuSpec = find_gpu(gpu)
+        self.shapes_only = shapes_only
+        self.choices = choices or Choices()
+        self.memory = MemoryBook(self.gpu.memory_bytes)
+        self.streams = StreamBook()
+        self.phases = PhaseTracker()
+        self.dispatcher = Dispatcher(
+            emulated_device(), self.memory, self.streams, self.phases, self.choices, shapes_only
+        )
+        self.stream_api = StreamApi(self.dispatcher, self.streams, now_ms or (lambda: 0.0))
+        self.notes: list[str] = []
+        """What a reader must know, one sentence each: compile ran eagerly, ..."""
+        self._patches = Patches()
+        self._exits = contextlib.ExitStack()
+        self._used = False
+
+    def add_observer(self, observer: Observer) -> None:
+        """Tell `observer` of each op (or wait) from now on."""
+        self.dispatcher.add_observer(observer)
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence for the report, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def __enter__(self) -> EmulatedDevice:
+        if EmulatedDevice._active is not None or self._used:
+            raise UsageError(
+                "An emulated device is already active; audits do not nest: leave the outer "
+                "`with` block first, and make a new one for each audit."
+            )
+        self._used = True
+        EmulatedDevice._active = self
+        try:
+            self._install()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._remove()
+
+    def _install(self) -> None:
+        set_available(True)
+        patch_cuda(self._patches, self.gpu, self.dispatcher, self.memory, self.stream_api)
+        patch_tensors(self._patches, self.dispatcher.device)
+        patch_autocast(self._patches)
+        register_attention()
+        patch_compile(self._patches, self.note)
+        self.phases.start(self._patches)
+        exits = self._exits
+        # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
+        # they would abort the process on a device thread, and the user's frames stay visible.
+        exits.enter_context(torch.autograd.set_multithreading_enabled(False))
+        exits.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+        torch._C._set_only_lift_cpu_tensors(True)
+        # A parameter moved to the device stays the same object, as on CUDA: optimizers made before
+        # `.cuda()` and tied weights depend on it.
+        exits.callback(
+            torch.__future__.set_swap_module_params_on_conversion,
+            torch.__future__.get_swap_module_params_on_conversion(),
+        )
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        if "torch._dynamo" in sys.modules:
+            exits.enter_context(torch.compiler.set_stance("force_eager"))
+        exits.enter_context(self.dispatcher)
+
+    def _remove(self) -> None:
+        try:
+            self._exits.close()
+        finally:
+            self.phases.stop()
+            self._patches.restore()
+            self.dispatcher.remove_observers()
+            set_available(False)
+            EmulatedDevice._active = None
+
+
+def active_device() -> Any:
+    """The device of the `with` block that is running, or `None`."""
+    return EmulatedDevice._active

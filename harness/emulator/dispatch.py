@@ -1,0 +1,475 @@
+"""One dispatch mode that sees every op of the emulated device.
+
+Per op: find the facts and rules once, compute values or shapes, wrap the results, count the wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.emulator import host_kernels
+from harness.emulator.attention import attention_entry
+from harness.emulator.copies import copy_of, copy_waits, is_pinned, mark_pinned
+from harness.emulator.events import Access, Copy, Observer, OpEvent, Wait
+from harness.emulator.memory import MemoryBook, Storage
+from harness.emulator.reading import current_reading
+from harness.emulator.rules import rules_for, running_torch_version
+from harness.emulator.schema import OpFacts, learn
+from harness.emulator.shapes import NoKernelError, Plan, ShapeEngine
+from harness.emulator.tensor import EmulatedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.emulator.choices import Choices
+    from harness.emulator.phases import PhaseTracker
+    from harness.emulator.streams import StreamBook
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+_HOST_TENSORS_ALLOWED = frozenset(
+    {
+        "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
+        "aten::copy_", "aten::_to_copy", "aten::_ctc_loss", "aten::_ctc_loss_backward",
+        "aten::_cudnn_rnn", "aten::_pack_padded_sequence", "aten::set_", "aten::is_same_size",
+        "aten::_index_put_impl",
+    }
+)  # fmt: skip
+"""Ops that take a host tensor beside device tensors on CUDA, other than 0-dim scalars."""
+
+_TO_COPY = torch.ops.aten._to_copy.default
+_COPY_ = torch.ops.aten.copy_.default
+_ITEM = torch.ops.aten._local_scalar_dense.default
+_SCALED_DOT = torch.ops.aten.scaled_dot_product_attention.default
+
+
+class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Runs ops of one emulated device and tells its observers."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        memory: MemoryBook,
+        streams: StreamBook,
+        phases: PhaseTracker,
+        choices: Choices,
+        shapes_only: bool,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device = device
+        self.memory = memory
+        self.streams = streams
+        self.phases = phases
+        self.shapes_only = shapes_only
+        self.num_ops = 0
+        self._engine = ShapeEngine(choices, self.layout_of, self._layout_number)
+        self._facts: dict[Any, OpFacts] = {}
+        self._layouts: dict[tuple[Any, ...], int] = {}
+        self._all_ops: tuple[Observer, ...] = ()
+        self._wait_only: tuple[Observer, ...] = ()
+        self._version = running_torch_version()
+        self.before_op: Callable[[], None] | None = None
+        """Called before each op on the device, with the user's frames on the stack."""
+
+    # ---- observers
+
+    def add_observer(self, observer: Observer) -> None:
+        """Send events to `observer` from the next op on."""
+        if observer.wants_every_op:
+            self._all_ops += (observer,)
+        else:
+            self._wait_only += (observer,)
+
+    def remove_observers(self) -> None:
+        """Send no more events."""
+        self._all_ops = self._wait_only = ()
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Everyone who watches."""
+        return self._all_ops + self._wait_only
+
+    def emit_api_wait(self, api: str, kind: str, syncs: int) -> None:
+        """Tell of a wait that is no op, such as `torch.cuda.synchronize()`."""
+        self._emit(api, (Wait(api, kind, syncs),), None, (), (), (), False, None)
+
+    # ---- dispatch
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Run one op that may touch the emulated device."""
+        tensors: list[EmulatedTensor] = []
+        num_host = 0
+        for value in args:
+            kind = type(value)
+            if kind is EmulatedTensor:
+                tensors.append(value)
+            elif kind is list or kind is tuple:
+                for item in value:
+                    if type(item) is EmulatedTensor:
+                        tensors.append(item)
+                    elif isinstance(item, torch.Tensor) and item.dim():
+                        num_host += 1
+            elif isinstance(value, torch.Tensor) and value.dim():
+                num_host += 1
+        for value in kwargs.values():
+            if type(value) is EmulatedTensor:
+                tensors.append(value)
+        facts = self._facts.get(func)
+        if facts is None:
+            facts = self._learn(func)
+        to_device = facts.has_device and self._is_ours(kwargs.get("device"))
+        if not tensors and not to_device:
+            return self._on_host(facts, func, args, kwargs)
+        if facts.composite:
+            return self._decompose(func, args, kwargs)
+        if self.before_op is not None:
+            self.before_op()
+        if num_host and tensors and facts.name not in _HOST_TENSORS_ALLOWED:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"cuda:0 and cpu! (when calling {facts.full_name})"
+            )
+        if func is _ITEM:
+            return self._read_scalar(facts, args[0])
+        if func is _TO_COPY:
+            return self._to_copy(facts, args, kwargs, to_device)
+        if func is _COPY_:
+            return self._copy_(facts, args, kwargs)
+        waits = self._judge(facts, args, kwargs) if facts.rules else ()
+        reads = self._accesses(tensors) if self._all_ops else ()
+        digest = self._digest(args) if waits else None
+        result, signature = self._compute(facts, func, args, kwargs, tensors, to_device)
+        self.num_ops += 1
+        if facts.marks is not None:
+            place, mark = facts.marks
+            args[place]._storage.marks = mark
+        if waits or self._all_ops:
+            writes = self._writes(facts, args, kwargs, result) if self._all_ops else ()
+            self._emit(facts.full_name, waits, None, reads, writes, signature, facts.random, digest)
+        return result
+
+    def _learn(self, func: Any) -> OpFacts:
+        schema = func._schema
+        facts = learn(func, rules_for(schema.name, schema.overload_name, self._version))
+        self._facts[func] = facts
+        return facts
+
+    def _is_ours(self, device: Any) -> bool:
+        if device is None:
+            return False
+        kind = torch.device(device).type
+        return kind == "cuda" or kind == self.device.type
+
+    def _decompose(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Ops that decompose above autograd come whole under inference mode only."""
+        with self:
+            if func is _SCALED_DOT:
+                return attention_entry(*args, **kwargs)
+            return func.decompose(*args, **kwargs)
+
+    def _on_host(self, facts: OpFacts, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        """An op on host tensors alone: run it; only pinned memory is ours to answer."""
+        if facts.name == "aten::is_pinned":
+            return is_pinned(args[0])
+        if facts.name == "aten::_pin_memory":
+            return mark_pinned(args[0].clone())
+        if kwargs.get("pin_memory"):
+            return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+        return func(*args, **kwargs)
+
+    # ---- computing
+
+    def _compute(
+        self,
+        facts: OpFacts,
+        func: Any,
+        args: Args,
+        kwargs: Kwargs,
+        tensors: list[EmulatedTensor],
+        to_device: bool,
+    ) -> tuple[Any, tuple[object, ...]]:
+        """The result of the op, and its signature where somebody needs it."""
+        if not self.shapes_only:
+            result = self._with_values(facts, func, args, kwargs, to_device)
+            return result, (self._engine.signature(facts, args, kwargs) if self._all_ops else ())
+        signature = self._engine.signature(facts, args, kwargs)
+        plan = self._engine.plan(signature, facts, args, kwargs, tensors)
+        if plan.with_values:
+            result = self._with_values(facts, func, args, kwargs, to_device)
+            return self._engine.forget_large(result), signature
+        return self._from_plan(plan, tensors), signature
+
+    def _with_values(
+        self, facts: OpFacts, func: Any, args: Args, kwargs: Kwargs, to_device: bool
+    ) -> Any:
+        host_args = tuple([_unwrap(a) for a in args])
+        host_kwargs = {name: _unwrap(a) for name, a in kwargs.items()}
+        if to_device:
+            host_kwargs["device"] = torch.device("cpu")
+            host_kwargs.pop("pin_memory", None)
+        kernel = host_kernels.KERNELS.get(facts.name, func)
+        try:
+            result = kernel(*host_args, **host_kwargs)
+        except NotImplementedError as error:
+            raise NoKernelError.on_host(facts.full_name) from error
+        for place in facts.writes:
+            self._mark_written(args[place] if isinstance(place, int) else kwargs.get(place))
+        return self._wrap(facts, args, kwargs, result)
+
+    def _mark_written(self, argument: Any) -> None:
+        for tensor in argument if isinstance(argument, list | tuple) else (argument,):
+            if type(tensor) is EmulatedTensor:
+                tensor._storage.version += 1
+
+    def _wrap(self, facts: OpFacts, args: Args, kwargs: Kwargs, result: Any) -> Any:
+        """Device tensors for the host results, sharing storages as the schema says."""
+        returns = facts.returns
+        if isinstance(result, torch.Tensor):
+            return self._wrap_one(returns[0], args, kwargs, result)
+        if facts.returns_list:
+            return [self._wrap_one(returns[0], args, kwargs, item) for item in result]
+        if isinstance(result, tuple | list):
+            return tuple(
+                self._wrap_one(how, args, kwargs, item) if isinstance(item, torch.Tensor) else item
+                for how, item in zip(returns, result, strict=False)
+            )
+        return result
+
+    def _wrap_one(
+        self, how: tuple[str, int | str | None], args: Args, kwargs: Kwargs, value: torch.Tensor
+    ) -> torch.Tensor:
+        relation, place = how
+        if relation == "new":
+            return self.adopt(value)
+        source: Any = args[place] if isinstance(place, int) else kwargs[str(place)]
+        if relation == "self":
+            if source.shape != value.shape:
+                _follow_resize(source, value)
+            return source  # type: ignore[no-any-return]
+        return self._make(value, source._storage if type(source) is EmulatedTensor else None)
+
+    def adopt(self, value: torch.Tensor) -> EmulatedTensor:
+        """A new device tensor with these host values; the caller gives the values away."""
+        return self._make(value, None)
+
+    def _make(self, value: torch.Tensor, storage: Storage | None) -> EmulatedTensor:
+        if storage is None:
+            storage = Storage(self.memory, value.numel() * value.element_size(), known=True)
+        return EmulatedTensor.make(
+            self.dispatch, value.shape, value.stride(), int(value.storage_offset()), value.dtype,
+            storage, value, -1, self.device,
+        )  # fmt: skip
+
+    def _from_plan(
+        self,
+        plan: Plan,
+        tensors: list[EmulatedTensor],
+    ) -> Any:
+        """Results of known layout and unknown values."""
+        for index in plan.writes:
+            storage = tensors[index]._storage
+            storage.version += 1
+            if plan.writes_unknown:
+                storage.known = False
+        results: list[Any] = []
+        memory, device, dispatch = self.memory, self.device, self.dispatch
+        for out in plan.outputs:
+            if out.source is not None and out.same:
+                results.append(tensors[out.source])
+            elif out.dtype is None:
+                results.append(out.constant)
+            else:
+                storage = (
+                    Storage(memory, out.num_bytes, known=out.value is not None)
+                    if out.source is None
+                    else tensors[out.source]._storage
+                )
+                value = None if out.value is None else out.value()
+                results.append(
+                    EmulatedTensor.make(
+                        dispatch, out.size, out.stride, out.offset, out.dtype, storage, value,
+                        out.layout, device,
+                    )
+                )  # fmt: skip
+        if plan.returns == "single":
+            return results[0]
+        if plan.returns == "list":
+            return results
+        return tuple(results) if plan.returns == "tuple" else None
+
+    # ---- copies and reads
+
+    def _read_scalar(self, facts: OpFacts, tensor: EmulatedTensor) -> Any:
+        self.num_ops += 1
+        kind = current_reading() or "implicit_scalar_arg"
+        if tensor._storage.marks == "found_inf" and kind in ("scalar_read", "bool_branch"):
+            kind = "found_inf_read"
+        self._emit(
+            facts.full_name, (Wait(facts.name, kind, 1),), None,
+            self._accesses([tensor]) if self._all_ops else (), (), (), False, None,
+        )  # fmt: skip
+        if tensor._value is not None and tensor._storage.known:
+            return tensor._value.item()
+        return self._engine.choices.scalar(tensor.dtype)
+
+    def _to_copy(self, facts: OpFacts, args: Args, kwargs: Kwargs, to_device: bool) -> Any:
+        source = args[0]
+        on_device = type(source) is EmulatedTensor
+        target = kwargs.get("device")
+        if on_device and (target is None or to_device):
+            copy = None
+        else:
+            copy = copy_of(source, to_device, bool(kwargs.get("non_blocking")))
+        reads = self._accesses([source]) if on_device and self._all_ops else ()
+        signature: tuple[object, ...] = ()
+        if on_device and not to_device and target is not None:
+            result = self._to_host(source, kwargs)
+        else:
+            tensors = [source] if on_device else []
+            if not on_device and source.is_meta:
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            result, signature = self._compute(facts, _TO_COPY, args, kwargs, tensors, to_device)
+        self.num_ops += 1
+        waits = copy_waits(facts.name, copy) if copy else ()
+        if waits or copy or self._all_ops:
+            writes = self._accesses([result]) if self._all_ops and to_device else ()
+            self._emit(facts.full_name, waits, copy, reads, writes, signature, False, None)
+        return result
+
+    def _to_host(self, source: EmulatedTensor, kwargs: Kwargs) -> torch.Tensor:
+        options = {
+            name: kwargs[name]
+            for name in ("dtype", "memory_format")
+            if kwargs.get(name) is not None
+        }
+        if source._value is not None and source._storage.known:
+            return _TO_COPY(source._value, **options)  # type: ignore[no-any-return]
+        return self._engine.choices.host_tensor(source.shape, options.get("dtype", source.dtype))
+
+    def _copy_(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
+        target, source = args[0], args[1]
+        non_blocking = bool(args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+        into_device, from_device = (type(t) is EmulatedTensor for t in (target, source))
+        copy = None
+        if not (into_device and from_device):
+            host = target if from_device else source
+            copy = copy_of(
+                source, into_device, non_blocking, pinned=is_pinned(host), size_of=target
+            )
+        reads = self._accesses([source]) if from_device and self._all_ops else ()
+        signature: tuple[object, ...] = ()
+        if into_device:
+            tensors = [t for t in (target, source) if type(t) is EmulatedTensor]
+            _, signature = self._compute(facts, _COPY_, args, kwargs, tensors, False)
+        else:
+            target.copy_(self._to_host(source, {}))
+        self.num_ops += 1
+        waits = copy_waits(facts.name, copy) if copy else ()
+        if waits or copy or self._all_ops:
+            writes = self._accesses([target]) if self._all_ops and into_device else ()
+            self._emit(facts.full_name, waits, copy, reads, writes, signature, False, None)
+        return target
+
+    # ---- telling
+
+    def _judge(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> tuple[Wait, ...]:
+        waits = []
+        for rule in facts.rules:
+            syncs = rule.syncs(args, kwargs)
+            if syncs:
+                waits.append(Wait(facts.name, rule.kind, syncs))
+        return tuple(waits)
+
+    def _digest(self, args: Args) -> int | None:
+        first = args[0] if args else None
+        if type(first) is not EmulatedTensor or first._value is None or not first._storage.known:
+            return None
+        value = first._value
+        if value.numel() > 1 << 20 or value.dtype.is_floating_point or value.dtype.is_complex:
+            return None
+        return hash((value.shape, value.dtype, value.contiguous().numpy().tobytes()))
+
+    def layout_of(self, tensor: EmulatedTensor) -> int:
+        """Number of the tensor's layout; equal numbers mean equal layouts."""
+        layout = tensor._layout
+        if layout < 0:
+            layout = tensor._layout = self._layout_number(
+                (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
+            )
+        return layout
+
+    def _layout_number(self, layout: tuple[Any, ...]) -> int:
+        return self._layouts.setdefault(layout, len(self._layouts))
+
+    def _accesses(self, tensors: Sequence[Any]) -> tuple[Access, ...]:
+        return tuple(
+            Access(
+                t._storage.number, t._storage.version, self.layout_of(t),
+                t.numel() * t.element_size(),
+            )
+            for t in tensors
+            if type(t) is EmulatedTensor
+        )  # fmt: skip
+
+    def _writes(
+        self, facts: OpFacts, args: Args, kwargs: Kwargs, result: Any
+    ) -> tuple[Access, ...]:
+        written: list[Any] = []
+        for place in facts.writes:
+            argument = args[place] if isinstance(place, int) else kwargs.get(place)
+            written.extend(argument if isinstance(argument, list | tuple) else (argument,))
+        results = result if isinstance(result, list | tuple) else (result,)
+        written.extend(r for r in results if not any(r is w for w in written))
+        return self._accesses(written)
+
+    def _emit(
+        self,
+        op: str,
+        waits: tuple[Wait, ...],
+        copy: Copy | None,
+        reads: tuple[Access, ...],
+        writes: tuple[Access, ...],
+        signature: tuple[object, ...],
+        random: bool,
+        digest: int | None,
+    ) -> None:
+        if not self._all_ops and not self._wait_only:
+            return
+        event = OpEvent(
+            self.num_ops, op, self.phases.current(), self.streams.current, reads, writes,
+            signature, random, waits, copy, digest,
+        )  # fmt: skip
+        for observer in self._all_ops:
+            observer.on_event(event)
+        if waits or copy:
+            for observer in self._wait_only:
+                observer.on_event(event)
+
+
+def _unwrap(value: Any) -> Any:
+    kind = type(value)
+    if kind is EmulatedTensor:
+        return value._value
+    if kind is list or kind is tuple:
+        return [_unwrap(item) for item in value]
+    return value
+
+
+def _follow_resize(tensor: EmulatedTensor, value: torch.Tensor) -> None:
+    """Give the device tensor the layout that an in-place op gave its host values."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        tensor.as_strided_(value.shape, value.stride(), value.storage_offset())
+    tensor._layout = -1

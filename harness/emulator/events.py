@@ -1,0 +1,88 @@
+"""What the emulated device tells those who watch it: one immutable event an op.
+
+An observer says what it needs. One that only wants waits and copies costs nothing at the other
+ops; one that wants every op gets storages with versions and the op's signature, which is what a
+clock or a value numbering is built on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from harness.emulator.streams import StreamAction
+
+AuditedPhase = Literal["data", "forward", "recompute", "backward", "optimizer"]
+CopyDirection = Literal["h2d", "d2h", "d2d"]
+
+
+class Access(NamedTuple):
+    """One tensor that an op reads or writes."""
+
+    storage: int
+    """Number of the storage; views of one allocation share it."""
+    version: int
+    """State of the storage's data: rises with each write. For a write, the state it leaves."""
+    layout: int
+    """Number of the tensor's (shape, strides, offset, dtype); equal numbers, equal layout."""
+    num_bytes: int
+    """Bytes of the tensor, not of its storage."""
+
+
+class Copy(NamedTuple):
+    """A copy between host and device, or within the device."""
+
+    direction: CopyDirection
+    num_bytes: int
+    pinned: bool | None
+    """Whether the host side is pinned memory; `None` for a copy within the device."""
+    blocking: bool
+
+
+class Wait(NamedTuple):
+    """How an op makes the host wait, by the sync rules."""
+
+    op: str
+    kind: str
+    syncs: int
+    """Blocking synchronisations in this call; 0 for a hazard that is no wait, such as a
+    `non_blocking` copy from pageable memory."""
+
+
+class OpEvent(NamedTuple):
+    """One op on the emulated device, after it ran."""
+
+    position: int
+    """Position among all ops of the device, from 0."""
+    op: str
+    """Dispatcher name with overload (`aten::add.Tensor`), or the API (`cudaDeviceSynchronize`)."""
+    phase: AuditedPhase
+    stream: int
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    """Outputs and arguments written in place. Empty, like `reads`, for observers of waits only."""
+    signature: tuple[object, ...]
+    """Op, layouts and constants: equal signatures on equal inputs compute equal values, unless the
+    op is random. Empty for observers of waits only."""
+    random: bool
+    waits: tuple[Wait, ...]
+    copy: Copy | None
+    input_digest: int | None
+    """Hash of the input's values for ops whose output size depends on them, else `None`."""
+
+
+class Observer(Protocol):
+    """Watches an emulated device. Exceptions raised here reach the user's code: do not raise."""
+
+    @property
+    def wants_every_op(self) -> bool:
+        """Whether events come for every op, or only for those that wait or copy."""
+        ...
+
+    def on_event(self, event: OpEvent) -> None:
+        """Called on the thread that ran the op, with the user's frames still on the stack."""
+        ...
+
+    def on_stream_action(self, action: StreamAction) -> None:
+        """An event was recorded on a stream, or a stream told to wait for one."""
+        ...

@@ -1,0 +1,320 @@
+"""Shapes without data: what an op returns, remembered by the layout of what it is given.
+
+Layers repeat, so nearly every op of a step was seen before with the same layouts; then its results
+are made without asking torch again. Small integers keep their values, so lengths, positions and
+router choices stay exact; large floating tensors have none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from harness.emulator.chosen import data_dependent_sizes, drawn_values
+from harness.emulator.formulas import FORMULAS
+from harness.emulator.tensor import EmulatedTensor
+from harness.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.emulator.choices import Choices
+    from harness.emulator.schema import OpFacts
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+_MOST_INTEGERS = 1 << 22
+"""Integer and bool tensors keep their values up to this many elements (an 8,192-token batch's
+one-hot expert mask fits, an 8,192 x 8,192 attention mask does not)."""
+_MOST_FLOATS = 256
+"""Floating tensors keep their values up to this many elements: scales, small tables."""
+_META = torch.device("meta")
+
+
+class NoKernelError(WorkloadError):
+    """An op that can run neither on host values nor on shapes."""
+
+    @classmethod
+    def on_host(cls, op: str) -> NoKernelError:
+        """No CPU kernel to compute the values with."""
+        return cls(
+            f"{op} has no CPU kernel to compute its values with; audit on shapes only "
+            "(--shapes), where a registered fake kernel is enough."
+        )
+
+    @classmethod
+    def on_shapes(cls, op: str, reason: str) -> NoKernelError:
+        """No meta or fake kernel to compute the shapes with."""
+        return cls(
+            f"{op} cannot run on shapes only ({reason}); register a fake kernel with "
+            "torch.library.register_fake, or audit a smaller model with real values (--values)."
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """How to make one result."""
+
+    source: int | None = None
+    """Which of the op's tensors it aliases."""
+    same: bool = False
+    """It is that tensor itself."""
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    offset: int = 0
+    dtype: torch.dtype | None = None
+    """`None` for a result that is no tensor; then it is `constant`."""
+    layout: int = -1
+    num_bytes: int = 0
+    value: Callable[[], torch.Tensor] | None = None
+    """Draws the values of a chosen result."""
+    constant: Any = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do for one signature."""
+
+    with_values: bool
+    """Compute on host values; the rest does not apply."""
+    outputs: tuple[Output, ...] = ()
+    returns: Literal["none", "single", "tuple", "list"] = "none"
+    writes: tuple[int, ...] = ()
+    writes_unknown: bool = True
+
+
+_WITH_VALUES = Plan(with_values=True)
+
+
+def keeps_values(dtype: torch.dtype, num_elements: int) -> bool:
+    """Whether a tensor is small enough to keep its values in a shapes-only audit."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return num_elements <= _MOST_FLOATS
+    return num_elements <= _MOST_INTEGERS
+
+
+class ShapeEngine:
+    """Plans ops by signature."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        layout_of: Callable[[EmulatedTensor], int],
+        layout_number: Callable[[tuple[Any, ...]], int],
+    ) -> None:
+        self.choices = choices
+        self._layout_of = layout_of
+        self._layout_number = layout_number
+        self._plans: dict[tuple[object, ...], Plan] = {}
+
+    def signature(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> tuple[object, ...]:
+        """Op, layouts (with whether values are known) and constants."""
+        key: list[object] = [facts.op]
+        add = self._add
+        floats = facts.floats_decide
+        for value in args:
+            # The common case inline: this runs for every argument of every op.
+            if type(value) is EmulatedTensor:
+                layout = value._layout
+                if layout < 0:
+                    layout = self._layout_of(value)
+                known = value._value is not None and value._storage.known
+                key.append(layout + layout + known)
+            else:
+                add(key, value, floats)
+        for name, value in kwargs.items():
+            key.append(name)
+            add(key, value, floats)
+        return tuple(key)
+
+    def _add(self, key: list[object], value: Any, floats: bool) -> None:
+        kind = type(value)
+        if kind is EmulatedTensor:
+            known = value._value is not None and value._storage.known
+            key.append(2 * self._layout_of(value) + known)
+        elif kind is float:
+            key.append(value if floats else float)
+        elif kind is bool:
+            key.append("true" if value else "false")
+        elif kind is list or kind is tuple:
+            key.append(len(value))
+            for item in value:
+                self._add(key, item, floats)
+        elif isinstance(value, torch.Tensor):
+            key.append((value.dtype, value.shape))
+        elif kind is torch.Generator or isinstance(value, torch.Generator):
+            key.append("generator")
+        else:
+            key.append(value)
+
+    def plan(
+        self,
+        signature: tuple[object, ...],
+        facts: OpFacts,
+        args: Args,
+        kwargs: Kwargs,
+        tensors: list[EmulatedTensor],
+    ) -> Plan:
+        """What to do for this call; from memory where the signature was seen before."""
+        plan = self._plans.get(signature)
+        if plan is not None:
+            return plan
+        if all(t._value is not None and t._storage.known for t in tensors):
+            plan = self._plan_known(facts, args, kwargs, tensors)
+        else:
+            sizes = data_dependent_sizes(facts.name, args, kwargs, self.choices)
+            if sizes is not None:
+                # The sizes hold for this call's data only, so the plan is not remembered.
+                return _plan_of_sizes(facts, sizes)
+            plan = self._infer(facts, args, kwargs, tensors)
+        self._plans[signature] = plan
+        return plan
+
+    def forget_large(self, result: Any) -> Any:
+        """Drop the values of results that are too large to keep."""
+        for tensor in result if isinstance(result, list | tuple) else (result,):
+            if type(tensor) is EmulatedTensor and not keeps_values(tensor.dtype, tensor.numel()):
+                tensor._value = None
+                tensor._storage.known = False
+        return result
+
+    def _plan_known(
+        self, facts: OpFacts, args: Args, kwargs: Kwargs, tensors: list[EmulatedTensor]
+    ) -> Plan:
+        if tensors and (facts.dynamic or facts.only_in_place):
+            return _WITH_VALUES
+        plan = self._infer(facts, args, kwargs, tensors)
+        small = all(
+            out.dtype is None or keeps_values(out.dtype, math.prod(out.size))
+            for out in plan.outputs
+        )
+        return _WITH_VALUES if small else plan
+
+    def _infer(
+        self, facts: OpFacts, args: Args, kwargs: Kwargs, tensors: list[EmulatedTensor]
+    ) -> Plan:
+        """The plan of an op on unknown data, its shapes by torch's own meta or fake kernel."""
+
+        def index_of(place: int | str | None) -> int:
+            argument = args[place] if isinstance(place, int) else kwargs.get(str(place))
+            return next(i for i, tensor in enumerate(tensors) if tensor is argument)
+
+        writes = tuple(
+            i
+            for place in facts.writes
+            for i, tensor in enumerate(tensors)
+            if _is_or_holds(args[place] if isinstance(place, int) else kwargs.get(place), tensor)
+        )
+        keeps_known = facts.marks is not None
+        if facts.only_in_place:
+            outputs = tuple(Output(source=index_of(place), same=True) for _, place in facts.returns)
+            return Plan(False, outputs, _returns(facts), writes, not keeps_known)
+        result = self._run_meta(facts, args, kwargs)
+        results = list(result) if isinstance(result, list | tuple) else [result]
+        if not facts.returns:
+            results = []
+        drawn = drawn_values(facts.name, args, kwargs, results, self.choices)
+        outputs = tuple(
+            self._output(how, item, index_of, drawn.get(position))
+            for position, (how, item) in enumerate(
+                zip(_how(facts, len(results)), results, strict=True)
+            )
+        )
+        return Plan(False, outputs, _returns(facts), writes)
+
+    def _output(
+        self,
+        how: tuple[str, int | str | None],
+        item: Any,
+        index_of: Callable[[int | str | None], int],
+        value: Callable[[], torch.Tensor] | None,
+    ) -> Output:
+        if not isinstance(item, torch.Tensor):
+            return Output(constant=item)
+        relation, place = how
+        if relation == "self":
+            return Output(source=index_of(place), same=True)
+        size, stride = tuple(item.shape), item.stride()
+        return Output(
+            source=index_of(place) if relation == "view" else None,
+            size=size,
+            stride=stride,
+            offset=int(item.storage_offset()),
+            dtype=item.dtype,
+            layout=self._layout_number((item.shape, stride, item.storage_offset(), item.dtype)),
+            num_bytes=_extent(size, stride) * item.element_size(),
+            value=value if value and keeps_values(item.dtype, item.numel()) else None,
+        )
+
+    def _run_meta(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
+        kernel = FORMULAS.get(facts.name, facts.op)
+        meta_kwargs = {
+            name: _as_meta(value)
+            for name, value in kwargs.items()
+            if name not in ("pin_memory", "generator")
+        }
+        if facts.has_device and (kwargs.get("device") is not None or not args):
+            meta_kwargs["device"] = _META
+        try:
+            return kernel(*[_as_meta(value) for value in args], **meta_kwargs)
+        except NotImplementedError as error:
+            raise NoKernelError.on_shapes(facts.full_name, "it has no meta kernel") from error
+
+
+def _as_meta(value: Any) -> Any:
+    if type(value) is EmulatedTensor:
+        items = max(
+            value._storage.num_bytes // value.element_size(),
+            value.storage_offset() + _extent(value.shape, value.stride()),
+        )
+        base = torch.empty(items, dtype=value.dtype, device=_META)
+        return base.as_strided(value.shape, value.stride(), value.storage_offset())
+    if isinstance(value, torch.Tensor):
+        return value if value.dim() == 0 else torch.empty_like(value, device=_META)
+    if isinstance(value, list | tuple):
+        return [_as_meta(item) for item in value]
+    return value
+
+
+def _extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from the first to the last that a layout touches."""
+    if any(length == 0 for length in size):
+        return 0
+    return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+
+
+def _is_or_holds(argument: Any, tensor: EmulatedTensor) -> bool:
+    if isinstance(argument, list | tuple):
+        return any(item is tensor for item in argument)
+    return argument is tensor
+
+
+def _returns(facts: OpFacts) -> Literal["none", "single", "tuple", "list"]:
+    if facts.returns_list:
+        return "list"
+    if not facts.returns:
+        return "none"
+    return "single" if len(facts.returns) == 1 else "tuple"
+
+
+def _how(facts: OpFacts, count: int) -> Sequence[tuple[str, int | str | None]]:
+    return facts.returns * count if facts.returns_list else facts.returns
+
+
+def _plan_of_sizes(facts: OpFacts, sizes: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> Plan:
+    outputs = []
+    for size, dtype in sizes:
+        stride = torch.empty(size, device=_META).stride()
+        outputs.append(
+            Output(
+                size=size,
+                stride=stride,
+                dtype=dtype,
+                num_bytes=math.prod(size) * dtype.itemsize,
+            )
+        )
+    return Plan(False, tuple(outputs), _returns(facts))
