@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 from gapless.cli.main import VERBS, main
-from gapless.reproduce import reproduce_table, rows_from_records
-from gapless.tables import to_markdown
+from harness.claim_rows import reproduce_table, rows_from_records
 from harness.store import Store
+from harness.tables import to_markdown
 from scenarios.published import CLAIMS
 
 ROOT = Path(__file__).resolve().parent.parent

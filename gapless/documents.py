@@ -11,7 +11,7 @@ from harness.records import SCHEMA_VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.reproduce import ReproduceRow
+    from harness.claim_rows import ReproduceRow
     from harness.records import RunRecord
 
 _PER_RUN = ("comparisons", "parity", "syncs", "memory", "throughput", "overlap", "energy")

@@ -1,4 +1,4 @@
-"""Published claims to the runs they need, and records back to one row a claim. Pure functions."""
+"""Published claims to the runs they need. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gapless.arms import Choices, parse_arms, variant_with_role
-from gapless.run_tables import noise_floor, parity_of, parity_text, speedup_text
-from gapless.tables import Notes, Table
-from harness import figures
 from harness.errors import UsageError
-from harness.records import Arm, Claim, Comparison, Parity, Record, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from harness.records import Arm, Claim
 
 COMMON_GROUND: Mapping[str, Mapping[str, str]] = {
     # A host read in the recompute keeps the host from running ahead, which is what lets the
@@ -55,26 +53,6 @@ class ClaimRun:
         return {"purpose": PURPOSE.get(self.optimization, "balanced")}
 
 
-class ReproduceRow(Record, frozen=True, kw_only=True):
-    """One published claim beside what was measured here."""
-
-    claim: Claim
-    run: str | None = None
-    """Id of the record that the measured figures come from."""
-    measured: Comparison | None = None
-    beyond: Comparison | None = None
-    """The variant that goes beyond the published one, against the same baseline."""
-    noise: Comparison | None = None
-    """The baseline against itself in the same run and phase."""
-    parity: tuple[Parity, ...] = ()
-    baseline_tokens_per_s: float | None = None
-    tokens_per_s: float | None = None
-    differs: tuple[str, ...] = ()
-    """How this run was set up, and what is known of the published set-up."""
-    needs: str | None = None
-    """Why there is no figure, and what would give one."""
-
-
 def select_claims(claims: Sequence[Claim], only: Sequence[str]) -> tuple[Claim, ...]:
     """The claims with these ids, or all where none is given. Raises `UsageError`."""
     known = {claim.id: claim for claim in claims}
@@ -94,143 +72,3 @@ def plan_runs(claims: Sequence[Claim]) -> tuple[ClaimRun, ...]:
         ClaimRun(scenario, optimization, tuple(group))
         for (scenario, optimization, _), group in grouped.items()
     )
-
-
-def rows_from_records(
-    claims: Sequence[Claim],
-    records: Sequence[RunRecord],
-    *,
-    needs: Mapping[str, str] | None = None,
-) -> tuple[ReproduceRow, ...]:
-    """One row a claim, from the first record that speaks to it.
-
-    `needs` has, for ids of claims without a record, a sentence that says why there is none.
-    """
-    rows = []
-    for claim in claims:
-        record = next((r for r in records if any(other.id == claim.id for other in r.claims)), None)
-        if record is None:
-            unasked = f"Not measured; needs `gapless reproduce --only {claim.id}`."
-            rows.append(ReproduceRow(claim=claim, needs=(needs or {}).get(claim.id, unasked)))
-        else:
-            rows.append(_row(claim, record))
-    return tuple(rows)
-
-
-def _row(claim: Claim, record: RunRecord) -> ReproduceRow:
-    arm = _arm_of(record, claim.optimization, claim.variant)
-    beyond = _beyond_arm(record, claim)
-    measured = _comparison(record, arm, claim)
-    parity = parity_of(record, arm) if arm else ()
-    tokens_per_s = {t.arm: t.tokens_per_s for t in record.throughput}
-    baseline = next((a.name for a in record.arms if a.role == "baseline"), "")
-    return ReproduceRow(
-        claim=claim,
-        run=record.id,
-        measured=measured,
-        beyond=_comparison(record, beyond, claim),
-        noise=noise_floor(record, claim.phase),
-        parity=parity,
-        baseline_tokens_per_s=tokens_per_s.get(baseline),
-        tokens_per_s=tokens_per_s.get(arm) if arm else None,
-        differs=setup_difference(claim, record),
-        needs=None if measured else _why_not(record, parity),
-    )
-
-
-def _arm_of(record: RunRecord, optimization: str, variant: str) -> str | None:
-    for arm in record.arms:
-        if arm.role == "arm" and arm.variants.get(optimization) == variant:
-            return arm.name
-    return None
-
-
-def _beyond_arm(record: RunRecord, claim: Claim) -> str | None:
-    published = {other.variant for other in record.claims}
-    for arm in record.arms:
-        variant = arm.variants.get(claim.optimization)
-        if arm.role == "arm" and variant not in published:
-            return arm.name
-    return None
-
-
-def _comparison(record: RunRecord, arm: str | None, claim: Claim) -> Comparison | None:
-    for comparison in record.comparisons:
-        if comparison.arm == arm and comparison.phase == claim.phase:
-            return comparison
-    return None
-
-
-def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
-    failed = next((check for check in parity if not check.passed), None)
-    if failed:
-        return f"No speedup counts, for {failed.quantity} differ from the baseline: {failed.reason}"
-    reason = record.reason or "the run ended before this arm was timed"
-    return f"Not measured: {reason.rstrip('.')}."
-
-
-def setup_difference(claim: Claim, record: RunRecord) -> tuple[str, str]:
-    """How this run was set up, and what is known of the published set-up: a sentence each."""
-    scenario, machine = record.scenario, record.machine
-    place = machine.gpus[0].name if machine.gpus else f"CPU, {machine.num_threads} threads"
-    if record.source == "modelled":
-        place = f"modelled {machine.device}"
-    trained = "all weights trained" if scenario.adapter == "none" else scenario.adapter
-    parts = [scenario.model, place, f"{scenario.dtype}, {scenario.attention} attention, {trained}"]
-    if scenario.input is not None:
-        documents = f"{scenario.input.num_documents_mean:.0f} documents"
-        parts.append(f"{scenario.input.num_tokens:,} tokens in {documents} a step")
-    if scenario.narrowed:
-        changes = ", ".join(f"{n} {a:,} -> {b:,}" for n, (a, b) in scenario.narrowed.items())
-        parts.append(f"narrowed: {changes}")
-    return f"Here: {'; '.join(parts)}.", f"Published: {claim.configuration}"
-
-
-def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
-    """The rows for people: published beside measured, never mixed; remarks as numbered notes."""
-    notes = Notes()
-    cells = []
-    for row in rows:
-        claim = row.claim
-        remarks = (*filter(None, (row.needs,)), *row.differs, *claim.caveats)
-        noise = row.noise
-        cells.append(
-            (
-                claim.optimization,
-                claim.model,
-                claim.gpu or "not named",
-                claim.phase,
-                _published(claim),
-                speedup_text(row.measured) if row.measured else figures.UNKNOWN,
-                row.measured.verdict if row.measured else figures.UNKNOWN,
-                parity_text(row.parity),
-                speedup_text(row.beyond) if row.beyond else figures.UNKNOWN,
-                figures.speedup_range(noise.low, noise.high) if noise else figures.UNKNOWN,
-                f"{figures.rate(row.baseline_tokens_per_s)} -> {figures.rate(row.tokens_per_s)}",
-                notes.refer(remarks),
-            )
-        )
-    return Table(
-        columns=(
-            "Fix",
-            "Model",
-            "GPU, published",
-            "Phase",
-            "Published",
-            "Measured here",
-            "Verdict",
-            "Parity",
-            "Going beyond",
-            "Noise floor",
-            "Tokens/s",
-            "Notes",
-        ),
-        rows=tuple(cells),
-        notes=tuple(notes.sentences),
-    )
-
-
-def _published(claim: Claim) -> str:
-    if claim.value_high is None:
-        return figures.percent(claim.value)
-    return f"{figures.percent(claim.value)} to {figures.percent(claim.value_high)}"

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gapless.reproduce import ReproduceRow, rows_from_records
 from gapless.run import carry_out, make_plan
 from harness.bench.interrupts import Interrupts
+from harness.claim_rows import ReproduceRow, rows_from_records
 from harness.errors import UsageError
 from scenarios.catalogue import get
 from scenarios.options import BuildOptions

@@ -305,5 +305,9 @@ class RunRecord(Record, frozen=True, kw_only=True):
     """Raw samples; `None` in `run.json` when they are many: then they are in `samples.parquet`."""
     samples_bytes: int | None = None
     """Size of `samples.parquet`, by which a half-copied run shows."""
+    audited_arms: tuple[str, ...] = ()
+    """Arms with an audit beside the record (`Store.audits`)."""
+    traced_arms: tuple[str, ...] = ()
+    """Arms with a Kineto trace of one step beside the record (`Store.trace`)."""
     duration_s: float | None = None
     notes: tuple[str, ...] = ()

@@ -11,13 +11,22 @@ import errno
 import math
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import overload
 
 import msgspec
 
+from harness.attachments import (
+    AUDITS_FILE,
+    MAX_AUDITS_BYTES,
+    MAX_TRACE_BYTES,
+    ArmAudit,
+    decode_audits,
+    encode_audits,
+    trace_file,
+)
 from harness.errors import StoreError
 from harness.records import SCHEMA_VERSION, RunRecord, Sample
 from harness.run_index import INDEX_MIN_RUNS, IndexEntry, index_file, load_index, save_index
@@ -61,11 +70,19 @@ class Store:
         self.root = root
         self._storage = open_storage(root)
 
-    def write(self, record: RunRecord, samples: Sequence[Sample]) -> RunRecord:
+    def write(
+        self,
+        record: RunRecord,
+        samples: Sequence[Sample],
+        *,
+        audits: Sequence[ArmAudit] = (),
+        traces: Mapping[str, bytes] | None = None,
+    ) -> RunRecord:
         """Add a run and return its record as stored; a kill leaves all of it or nothing.
 
-        `samples` are all raw samples, whatever `record.samples` holds. Raises where the id is
-        taken or unsafe, a figure is not finite, or the medium refuses.
+        `samples` are all raw samples, whatever `record.samples` holds. `traces` maps an arm to the
+        gzipped Kineto trace of one of its steps. Raises where the id is taken or unsafe, a figure
+        is not finite, or the medium refuses.
         """
         check_run_id(record.id)
         if len(samples) > MAX_SAMPLES:
@@ -74,16 +91,23 @@ class Store:
                 f"measure for fewer blocks."
             )
         parquet = encode_samples(samples)
+        traces = traces or {}
         stored = msgspec.structs.replace(
             record,
             num_samples=len(samples),
             samples=tuple(samples) if len(samples) <= MAX_INLINE_SAMPLES else None,
             samples_bytes=len(parquet),
+            audited_arms=tuple(audit.arm for audit in audits),
+            traced_arms=tuple(traces),
         )
-        content = _encode_record(stored)
+        files = {SAMPLES_FILE: parquet}
+        if audits:
+            files[AUDITS_FILE] = encode_audits(audits)
+        files |= {trace_file(number): trace for number, trace in enumerate(traces.values())}
+        # run.json is last: without it a folder is no run.
+        files[RUN_FILE] = _encode_record(stored)
         try:
-            # run.json is last: without it a folder is no run.
-            self._storage.publish(record.id, {SAMPLES_FILE: parquet, RUN_FILE: content})
+            self._storage.publish(record.id, files)
         except FileExistsError as error:
             raise StoreError(
                 f"The store {self.root} already has {record.id}, or is itself a file: "
@@ -115,6 +139,26 @@ class Store:
                 f"{SAMPLES_FILE} of run {run_id} in {self.root} cannot be used, {error}: "
                 f"copy the run's folder again."
             ) from error
+
+    def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
+        """The audits of one run's arms; raises where the run has none (see `audited_arms`)."""
+        check_run_id(run_id)
+        content = self._read(run_id, AUDITS_FILE, MAX_AUDITS_BYTES)
+        try:
+            return decode_audits(content)
+        except ValueError as error:
+            raise StoreError(
+                f"{AUDITS_FILE} of run {run_id} in {self.root} cannot be used, {error}: "
+                f"copy the run's folder again."
+            ) from error
+
+    def trace(self, record: RunRecord, arm: str) -> bytes:
+        """The gzipped Kineto trace of one arm; raises where it has none (see `traced_arms`)."""
+        check_run_id(record.id)
+        if arm not in record.traced_arms:
+            raise StoreError(f"Run {record.id} has no trace of the arm {arm!r}: choose another.")
+        name = trace_file(record.traced_arms.index(arm))
+        return self._read(record.id, name, MAX_TRACE_BYTES)
 
     def listing(self) -> Listing:
         """Every good run, newest first, and every other visible thing with what is wrong with it.

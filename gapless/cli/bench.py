@@ -177,7 +177,8 @@ def _arms(
 def _print_plan(plan: BenchPlan, json: bool) -> None:
     import msgspec
 
-    from gapless.tables import Table, print_table
+    from gapless.tables import print_table
+    from harness.tables import Table
 
     toggled = tuple(dict.fromkeys(name for arm in plan.arms for name in arm.variants))
     rows = tuple(
@@ -198,9 +199,9 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     from gapless.cli.progress import show_progress
     from gapless.documents import run_document
     from gapless.run import carry_out, default_store
-    from gapless.run_tables import run_tables
     from gapless.tables import print_table
     from harness.bench.interrupts import Interrupts
+    from harness.run_tables import run_tables
 
     root = (store or default_store()) if keep else None
     with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:

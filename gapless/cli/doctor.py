@@ -10,7 +10,8 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
     from gapless.checkup import check_up, machine_lines
     from gapless.documents import indented
     from gapless.run import default_device
-    from gapless.tables import Table, print_table
+    from gapless.tables import print_table
+    from harness.tables import Table
 
     checkup = check_up(device or default_device())
     print_table(Table(columns=("Fact", "Value"), rows=machine_lines(checkup)))

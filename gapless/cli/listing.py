@@ -24,7 +24,8 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
 
 
 def _print_scenarios(inventory: Inventory) -> None:
-    from gapless.tables import Table, print_table
+    from gapless.tables import print_table
+    from harness.tables import Table
 
     rows = tuple(
         (
@@ -42,7 +43,8 @@ def _print_scenarios(inventory: Inventory) -> None:
 
 
 def _print_variants(inventory: Inventory) -> None:
-    from gapless.tables import Table, print_table
+    from gapless.tables import print_table
+    from harness.tables import Table
 
     rows = tuple(
         (

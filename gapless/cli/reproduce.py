@@ -43,10 +43,11 @@ def command(
     limit_s = check_seconds(usual_s if seconds is None else seconds)
 
     from gapless.cli.progress import show_progress
-    from gapless.reproduce import plan_runs, reproduce_table, select_claims
+    from gapless.reproduce import plan_runs, select_claims
     from gapless.run import default_device, default_store, variants_of
     from gapless.sweep import sweep_claims
     from gapless.tables import print_table
+    from harness.claim_rows import reproduce_table
     from scenarios.published import CLAIMS
 
     claims = select_claims(CLAIMS, only or ())

@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 from small_records import claim, comparison, parity, record
 
-from gapless.reproduce import (
-    plan_runs,
-    reproduce_table,
-    rows_from_records,
-    select_claims,
-)
-from gapless.tables import to_markdown
+from gapless.reproduce import plan_runs, select_claims
+from harness.claim_rows import reproduce_table, rows_from_records
 from harness.errors import UsageError
+from harness.tables import to_markdown
 from harness.workload import Variant
 from scenarios.published import CLAIMS
 

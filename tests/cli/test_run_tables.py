@@ -8,10 +8,10 @@ import pytest
 from small_records import claim, comparison, parity, record
 
 from gapless.documents import reproduce_document, run_document
-from gapless.reproduce import rows_from_records
-from gapless.run_tables import parity_text, run_tables
 from gapless.tables import print_table
+from harness.claim_rows import rows_from_records
 from harness.records import MemoryPeak, SyncCount
+from harness.run_tables import parity_text, run_tables
 
 
 def test_comparisons_stand_in_the_order_of_arms_with_the_noise_floor_last() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gapless.tables import Table
 from harness import figures
 from harness.records import PHASES, Comparison, MemoryPeak, Parity, RunRecord
+from harness.tables import Table
 
 
 def headline(record: RunRecord) -> str:

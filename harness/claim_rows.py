@@ -1,0 +1,175 @@
+"""Published claims beside the records that speak to them: one row a claim. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness import figures
+from harness.records import Claim, Comparison, Parity, Record, RunRecord
+from harness.run_tables import noise_floor, parity_of, parity_text, speedup_text
+from harness.tables import Notes, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class ReproduceRow(Record, frozen=True, kw_only=True):
+    """One published claim beside what was measured here."""
+
+    claim: Claim
+    run: str | None = None
+    """Id of the record that the measured figures come from."""
+    measured: Comparison | None = None
+    beyond: Comparison | None = None
+    """The variant that goes beyond the published one, against the same baseline."""
+    noise: Comparison | None = None
+    """The baseline against itself in the same run and phase."""
+    parity: tuple[Parity, ...] = ()
+    baseline_tokens_per_s: float | None = None
+    tokens_per_s: float | None = None
+    differs: tuple[str, ...] = ()
+    """How this run was set up, and what is known of the published set-up."""
+    needs: str | None = None
+    """Why there is no figure, and what would give one."""
+
+
+def rows_from_records(
+    claims: Sequence[Claim],
+    records: Sequence[RunRecord],
+    *,
+    needs: Mapping[str, str] | None = None,
+) -> tuple[ReproduceRow, ...]:
+    """One row a claim, from the first record that speaks to it.
+
+    `needs` has, for ids of claims without a record, a sentence that says why there is none.
+    """
+    rows = []
+    for claim in claims:
+        record = next((r for r in records if any(other.id == claim.id for other in r.claims)), None)
+        if record is None:
+            unasked = f"Not measured; needs `gapless reproduce --only {claim.id}`."
+            rows.append(ReproduceRow(claim=claim, needs=(needs or {}).get(claim.id, unasked)))
+        else:
+            rows.append(claim_row(claim, record))
+    return tuple(rows)
+
+
+def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
+    """This claim beside what this record holds on it."""
+    arm = _arm_of(record, claim.optimization, claim.variant)
+    beyond = _beyond_arm(record, claim)
+    measured = _comparison(record, arm, claim)
+    parity = parity_of(record, arm) if arm else ()
+    tokens_per_s = {t.arm: t.tokens_per_s for t in record.throughput}
+    baseline = next((a.name for a in record.arms if a.role == "baseline"), "")
+    return ReproduceRow(
+        claim=claim,
+        run=record.id,
+        measured=measured,
+        beyond=_comparison(record, beyond, claim),
+        noise=noise_floor(record, claim.phase),
+        parity=parity,
+        baseline_tokens_per_s=tokens_per_s.get(baseline),
+        tokens_per_s=tokens_per_s.get(arm) if arm else None,
+        differs=setup_difference(claim, record),
+        needs=None if measured else _why_not(record, parity),
+    )
+
+
+def _arm_of(record: RunRecord, optimization: str, variant: str) -> str | None:
+    for arm in record.arms:
+        if arm.role == "arm" and arm.variants.get(optimization) == variant:
+            return arm.name
+    return None
+
+
+def _beyond_arm(record: RunRecord, claim: Claim) -> str | None:
+    published = {other.variant for other in record.claims}
+    for arm in record.arms:
+        variant = arm.variants.get(claim.optimization)
+        if arm.role == "arm" and variant not in published:
+            return arm.name
+    return None
+
+
+def _comparison(record: RunRecord, arm: str | None, claim: Claim) -> Comparison | None:
+    for comparison in record.comparisons:
+        if comparison.arm == arm and comparison.phase == claim.phase:
+            return comparison
+    return None
+
+
+def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
+    failed = next((check for check in parity if not check.passed), None)
+    if failed:
+        return f"No speedup counts, for {failed.quantity} differ from the baseline: {failed.reason}"
+    reason = record.reason or "the run ended before this arm was timed"
+    return f"Not measured: {reason.rstrip('.')}."
+
+
+def setup_difference(claim: Claim, record: RunRecord) -> tuple[str, str]:
+    """How this run was set up, and what is known of the published set-up: a sentence each."""
+    scenario, machine = record.scenario, record.machine
+    place = machine.gpus[0].name if machine.gpus else f"CPU, {machine.num_threads} threads"
+    if record.source == "modelled":
+        place = f"modelled {machine.device}"
+    trained = "all weights trained" if scenario.adapter == "none" else scenario.adapter
+    parts = [scenario.model, place, f"{scenario.dtype}, {scenario.attention} attention, {trained}"]
+    if scenario.input is not None:
+        documents = f"{scenario.input.num_documents_mean:.0f} documents"
+        parts.append(f"{scenario.input.num_tokens:,} tokens in {documents} a step")
+    if scenario.narrowed:
+        changes = ", ".join(f"{n} {a:,} -> {b:,}" for n, (a, b) in scenario.narrowed.items())
+        parts.append(f"narrowed: {changes}")
+    return f"Here: {'; '.join(parts)}.", f"Published: {claim.configuration}"
+
+
+def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
+    """The rows for people: published beside measured, never mixed; remarks as numbered notes."""
+    notes = Notes()
+    cells = []
+    for row in rows:
+        claim = row.claim
+        remarks = (*filter(None, (row.needs,)), *row.differs, *claim.caveats)
+        noise = row.noise
+        cells.append(
+            (
+                claim.optimization,
+                claim.model,
+                claim.gpu or "not named",
+                claim.phase,
+                published_text(claim),
+                speedup_text(row.measured) if row.measured else figures.UNKNOWN,
+                row.measured.verdict if row.measured else figures.UNKNOWN,
+                parity_text(row.parity),
+                speedup_text(row.beyond) if row.beyond else figures.UNKNOWN,
+                figures.speedup_range(noise.low, noise.high) if noise else figures.UNKNOWN,
+                f"{figures.rate(row.baseline_tokens_per_s)} -> {figures.rate(row.tokens_per_s)}",
+                notes.refer(remarks),
+            )
+        )
+    return Table(
+        columns=(
+            "Fix",
+            "Model",
+            "GPU, published",
+            "Phase",
+            "Published",
+            "Measured here",
+            "Verdict",
+            "Parity",
+            "Going beyond",
+            "Noise floor",
+            "Tokens/s",
+            "Notes",
+        ),
+        rows=tuple(cells),
+        notes=tuple(notes.sentences),
+    )
+
+
+def published_text(claim: Claim) -> str:
+    """`+8.4%`, or `+10.0% to +15.0%` where a range was published."""
+    if claim.value_high is None:
+        return figures.percent(claim.value)
+    return f"{figures.percent(claim.value)} to {figures.percent(claim.value_high)}"
