@@ -138,7 +138,7 @@ class ParityCheck:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             reason = problems[0] + more
         elif not passed:
-            reason = f"{worst_name} differs by more than is explained by {reason}"
+            reason = f"{worst_name} differs by more than allowed ({reason})"
         bitwise = not problems and all(difference.bitwise for difference in differences.values())
         return Parity(
             arm=arm,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SYNCHRONIZE = re.compile(r"^(cuda|hip|cu)\w*Synchronize")
 _BLOCKING_COPY = re.compile(r"^(cudaMemcpy|hipMemcpy)(2D|3D|DtoH|HtoD|DtoD|WithStream)?$")
-_QUERY = re.compile(r"Capture|LastError|GetDevice|EventQuery|StreamQuery")
+_QUERY = re.compile(r"Captur|LastError|GetDevice|EventQuery|StreamQuery")
 """Calls that ask and do not touch the queue; torch makes them between a copy and its wait."""
 
 WorkKind = Literal["compute", "copy", "memset"]
