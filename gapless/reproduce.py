@@ -23,6 +23,17 @@ COMMON_GROUND: Mapping[str, Mapping[str, str]] = {
 PURPOSE: Mapping[str, str] = {"checkpoint-reload": "activations"}
 """Optimization -> which narrow widths its runs take; `balanced` where it is not named."""
 
+ONE_GPU: Mapping[tuple[str, str], Mapping[str, int]] = {
+    ("packed-metadata", "qwen3-14b-packed-sft"): {"num_layers": 16, "tokens": 4096},
+    ("checkpoint-reload", "qwen3-8b-packed-sft"): {"num_layers": 12, "tokens": 16_384},
+    ("checkpoint-reload", "qwen3-14b-packed-sft"): {"num_layers": 8, "tokens": 16_384},
+    ("checkpoint-reload", "qwen3-32b-packed-sft"): {"num_layers": 6, "tokens": 16_384},
+    ("moe-routing", "gpt-oss-20b"): {"num_layers": 6, "tokens": 4096},
+}
+"""(optimization, scenario) -> real widths with as many layers as train on one GPU of 80 GB with
+AdamW, in steps of about a second. What one layer copies over what it computes, which decides the
+reload, depends on neither the number of layers nor that of tokens."""
+
 
 @dataclass(frozen=True)
 class ClaimRun:
@@ -48,9 +59,11 @@ class ClaimRun:
         texts = [f"{self.optimization}={variant}" for variant in dict.fromkeys(variants)]
         return parse_arms(texts, choices, settings=settings)
 
-    def options(self) -> dict[str, Any]:
-        """Build options that its narrow fit needs."""
-        return {"purpose": PURPOSE.get(self.optimization, "balanced")}
+    def options(self, fit: str) -> dict[str, Any]:
+        """Build options for `narrow`, `layers` or `full`, as `--fit` names them."""
+        if fit == "layers":
+            return {"fit": "full", **ONE_GPU.get((self.optimization, self.scenario), {})}
+        return {"fit": fit, "purpose": PURPOSE.get(self.optimization, "balanced")}
 
 
 def select_claims(claims: Sequence[Claim], only: Sequence[str]) -> tuple[Claim, ...]:

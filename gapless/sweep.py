@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.run import carry_out, make_plan
 from harness.bench.interrupts import Interrupts
@@ -14,7 +14,7 @@ from scenarios.catalogue import get
 from scenarios.options import BuildOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from gapless.arms import Choices
@@ -46,17 +46,19 @@ def sweep_claims(
     runs: Sequence[ClaimRun],
     choices: Choices,
     *,
-    options: Mapping[str, Any],
+    device: str,
+    fit: str,
     seconds: float,
     precision: float,
+    inspect: bool,
     store: str | None,
     show: Callable[[str, float], AbstractContextManager[Callable[[Progress], None]]],
     now: Callable[[], float] = time.monotonic,
 ) -> Sweep:
     """Run each in turn within `seconds` in all, sharing what is left evenly among those to come.
 
-    `options` are fields of `BuildOptions` that hold for all runs. A run that cannot take place
-    leaves its reason in `needs` and the others go on. Raises `StoreError`.
+    `inspect` also measures memory and counts syncs, after the timed blocks of each run. A run that
+    cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
     """
     sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
     with Interrupts() as interrupts:
@@ -79,11 +81,13 @@ def sweep_claims(
                 plan = make_plan(
                     get(run.scenario),
                     run.arms(choices),
-                    BuildOptions.from_mapping({**run.options(), **options}),
+                    BuildOptions.from_mapping({**run.options(fit), "device": device}),
                     budget_s=budget_s,
                     precision=precision,
                     phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
                     claims=run.claims,
+                    measure_memory=inspect,
+                    measure_syncs=inspect,
                     timeout_s=max(deadline_s - began_s, share_s + overhead_s),
                     command=f"gapless reproduce --only {run.claims[0].id}",
                 )

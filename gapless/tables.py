@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from harness.tables import Table
 
 MIN_WIDTH = 60
-PIPE_WIDTH = 150
+PIPE_WIDTH = 170
 """Width where the output is no terminal, so that a log or a pipe keeps one row on one line."""
+MAX_UNBROKEN = 20
+"""Words up to this long stay whole in a narrow terminal; other columns give way."""
 
 
 def print_table(table: Table) -> None:
@@ -26,8 +28,10 @@ def print_table(table: Table) -> None:
     grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
     if table.title:
         console.print(Text(table.title, style="bold"))
-    for column in table.columns:
-        grid.add_column(Text(column), overflow="fold")
+    for position, column in enumerate(table.columns):
+        cells = [row[position] for row in table.rows]
+        short = all(" " not in cell and len(cell) <= MAX_UNBROKEN for cell in cells)
+        grid.add_column(Text(column), overflow="fold", no_wrap=short)
     for row in table.rows:
         grid.add_row(*(Text(cell) for cell in row))
     console.print(grid)

@@ -102,7 +102,7 @@ def _comparison(record: RunRecord, arm: str | None, claim: Claim) -> Comparison 
 def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
     failed = next((check for check in parity if not check.passed), None)
     if failed:
-        return f"No speedup counts, for {failed.quantity} differ from the baseline: {failed.reason}"
+        return f"No speedup counts, because parity of {failed.quantity} failed: {failed.reason}"
     reason = record.reason or "the run ended before this arm was timed"
     return f"Not measured: {reason.rstrip('.')}."
 
@@ -136,14 +136,13 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
             (
                 claim.optimization,
                 claim.model,
-                claim.gpu or "not named",
                 claim.phase,
-                published_text(claim),
+                published_text(claim) + (f" ({claim.gpu})" if claim.gpu else ""),
                 speedup_text(row.measured) if row.measured else figures.UNKNOWN,
                 row.measured.verdict if row.measured else figures.UNKNOWN,
                 parity_text(row.parity),
                 speedup_text(row.beyond) if row.beyond else figures.UNKNOWN,
-                figures.speedup_range(noise.low, noise.high) if noise else figures.UNKNOWN,
+                _half_width(noise) if noise else figures.UNKNOWN,
                 f"{figures.rate(row.baseline_tokens_per_s)} -> {figures.rate(row.tokens_per_s)}",
                 notes.refer(remarks),
             )
@@ -152,7 +151,6 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
         columns=(
             "Fix",
             "Model",
-            "GPU, published",
             "Phase",
             "Published",
             "Measured here",
@@ -173,3 +171,8 @@ def published_text(claim: Claim) -> str:
     if claim.value_high is None:
         return figures.percent(claim.value)
     return f"{figures.percent(claim.value)} to {figures.percent(claim.value_high)}"
+
+
+def _half_width(noise: Comparison) -> str:
+    """How far from none the interval of an A/A comparison reaches, `+-1.1%`."""
+    return f"+-{figures.percent(max(abs(noise.low), abs(noise.high)), signed=False)}"

@@ -35,8 +35,8 @@ class Notes:
         return self.sentences.index(sentence) + 1
 
     def refer(self, sentences: tuple[str, ...]) -> str:
-        """Numbers of these sentences, `1, 4`."""
-        return ", ".join(str(number) for number in sorted({self.number(s) for s in sentences}))
+        """Numbers of these sentences, `1 4`."""
+        return " ".join(str(number) for number in sorted({self.number(s) for s in sentences}))
 
 
 def to_markdown(table: Table) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapless.cli.options import DeviceOption, FitOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
 from gapless.cli.values import check_seconds, parse_precision
 from harness.errors import UsageError
 
@@ -53,7 +53,15 @@ def command(
     ] = 60.0,
     precision: PrecisionOption = "1%",
     device: DeviceOption = None,
-    fit: FitOption = "narrow",
+    fit: Annotated[
+        str,
+        typer.Option(
+            "--fit",
+            metavar="narrow|full",
+            help="narrow keeps layers, experts and documents and shrinks widths to fit this "
+            "machine; full is the real size.",
+        ),
+    ] = "narrow",
     tokens: Annotated[
         int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
     ] = None,

@@ -20,15 +20,6 @@ DeviceOption = Annotated[
         "--device", metavar="DEVICE", help="cpu, cuda, cuda:1 [default: cuda where there is one]"
     ),
 ]
-FitOption = Annotated[
-    str,
-    typer.Option(
-        "--fit",
-        metavar="narrow|full",
-        help="narrow keeps layers, experts and documents and shrinks widths to fit this machine; "
-        "full is the real size.",
-    ),
-]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document last, after the table.")
 ]

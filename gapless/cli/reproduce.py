@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.options import DeviceOption, FitOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
 from gapless.cli.values import check_seconds, parse_precision
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gapless.sweep import Sweep
 
+FITS = ("narrow", "layers", "full")
 QUICK_SECONDS = 220.0
 FULL_SECONDS = 870.0
 """A little under 4 and 15 minutes: the last step and the records come on top."""
@@ -28,7 +30,16 @@ def command(
         typer.Option("--only", metavar="CLAIM", help="Only this claim; may be repeated."),
     ] = None,
     device: DeviceOption = None,
-    fit: FitOption = "narrow",
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            "--fit",
+            metavar="narrow|layers|full",
+            help="narrow shrinks widths and keeps layers; layers keeps widths and takes as many "
+            "layers as train on one 80 GB GPU; full is the real size "
+            "[default: narrow on a CPU, layers on a GPU]",
+        ),
+    ] = None,
     seconds: Annotated[
         float | None,
         typer.Option("--seconds", help="Time for all runs [default: 870, with --quick 220]"),
@@ -38,6 +49,8 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Measure every published claim on this machine, beside the published figure."""
+    if fit not in (None, *FITS):
+        raise UsageError(f"--fit {fit} is unknown; choose one of {', '.join(FITS)}.")
     half_width = parse_precision(precision)
     usual_s = QUICK_SECONDS if quick else FULL_SECONDS
     limit_s = check_seconds(usual_s if seconds is None else seconds)
@@ -51,13 +64,16 @@ def command(
     from scenarios.published import CLAIMS
 
     claims = select_claims(CLAIMS, only or ())
+    place = device or default_device()
     root = store or default_store()
     sweep = sweep_claims(
         plan_runs(claims),
         variants_of(),
-        options={"device": device or default_device(), "fit": fit},
+        device=place,
+        fit=fit or ("narrow" if place == "cpu" else "layers"),
         seconds=limit_s,
         precision=half_width,
+        inspect=not quick,
         store=root,
         show=lambda label, later_s: show_progress(label, later_s=later_s),
     )

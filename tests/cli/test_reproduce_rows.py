@@ -102,7 +102,7 @@ def test_no_speedup_without_parity() -> None:
     row = rows_from_records([BATCH], [run])[0]
     assert row.measured is None
     assert row.needs == (
-        "No speedup counts, for loss differ from the baseline: the gradients are not finite"
+        "No speedup counts, because parity of loss failed: the gradients are not finite"
     )
     assert "failed (loss)" in reproduce_table([row]).rows[0]
 
@@ -130,12 +130,12 @@ def test_the_table_shows_published_and_measured_apart_with_their_remarks() -> No
     run = record(claims=(BATCH, odd))
     table = reproduce_table(rows_from_records([BATCH, odd], [run]))
     cells = dict(zip(table.columns, table.rows[1], strict=True))
-    assert cells["Published"] == "+10.0% to +15.0%"
+    assert cells["Published"] == "+10.0% to +15.0% (B200)"
     assert cells["Measured here"] == "+20.0% [+18.0%, +22.0%]"
     assert cells["Going beyond"] == "+50.0% [+45.0%, +55.0%]"
-    assert cells["Noise floor"] == "[-0.9%, +1.1%]"
+    assert cells["Noise floor"] == "+-1.1%"
     assert cells["Tokens/s"] == "1,000 -> 1,200"
-    notes = [table.notes[int(number) - 1] for number in cells["Notes"].split(", ")]
+    notes = [table.notes[int(number) - 1] for number in cells["Notes"].split()]
     here = (
         "Here: Qwen3-14B; CPU, 2 threads; float32, sdpa-mask attention, all weights trained; "
         "512 tokens in 24 documents a step; narrowed: hidden_size 5,120 -> 64."

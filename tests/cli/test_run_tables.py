@@ -8,7 +8,7 @@ import pytest
 from small_records import claim, comparison, parity, record
 
 from gapless.documents import reproduce_document, run_document
-from gapless.tables import print_table
+from gapless.tables import PIPE_WIDTH, print_table
 from harness.claim_rows import rows_from_records
 from harness.records import MemoryPeak, SyncCount
 from harness.run_tables import parity_text, run_tables
@@ -73,7 +73,7 @@ def test_print_keeps_brackets_and_numbers_the_notes(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "Speedup [interval]" in printed
     assert "+20.0% [+18.0%, +22.0%]" in printed
-    assert all(len(line) <= 150 for line in printed.splitlines())
+    assert all(len(line) <= PIPE_WIDTH for line in printed.splitlines())
 
 
 def test_run_document_has_the_contract_and_writes_unknown_as_null() -> None:
