@@ -1,8 +1,8 @@
 """What attention over packed documents needs to know: boundaries and the dense mask.
 
 Two ways to get each. From the device: the lengths are read back, and the mask is filled document
-by document (what the published baseline does). From the host: the collator's integers are used
-as they are, and the mask is made in a few vectorised operations without a read.
+by document (what the published baseline does). From the host: the collator's integers are used as
+they are, and nothing is read.
 """
 
 from __future__ import annotations
@@ -72,10 +72,23 @@ def mask_from_device(lengths: torch.Tensor, dtype: torch.dtype, window: int | No
 def mask_from_host(
     lengths: Sequence[int], dtype: torch.dtype, device: torch.device, window: int | None
 ) -> torch.Tensor:
-    """The mask of `mask_from_device` from host integers: five kernels, no read.
+    """The mask of `mask_from_device` from host integers, without a read.
+
+    It is additive because SDPA would turn a boolean mask into this one in every layer.
+    """
+    # Few kernels matter on an accelerator, few passes over T x T values on a CPU: there, blocks
+    # are ten times as fast as comparisons (benchmarks/optimization_ops.py).
+    if device.type == "cpu":
+        return mask_by_blocks(lengths, dtype, device, window)
+    return mask_by_comparison(lengths, dtype, device, window)
+
+
+def mask_by_comparison(
+    lengths: Sequence[int], dtype: torch.dtype, device: torch.device, window: int | None
+) -> torch.Tensor:
+    """The mask in six kernels, however many documents there are.
 
     A query at `q` sees the keys `first_key[q] <= k <= q`, so one integer a token says it all.
-    It is additive because SDPA would turn a boolean mask into this one in every layer.
     """
     per_document = torch.tensor(lengths)
     num_tokens = sum(lengths)
@@ -90,6 +103,29 @@ def mask_from_host(
     visible &= token <= token[:, None]
     mask = torch.full((num_tokens, num_tokens), float("-inf"), dtype=dtype, device=device)
     return mask.masked_fill_(visible, 0.0)[None, None]
+
+
+def mask_by_blocks(
+    lengths: Sequence[int], dtype: torch.dtype, device: torch.device, window: int | None
+) -> torch.Tensor:
+    """The mask as corners of one block, that of the longest document: a copy per document."""
+    block = causal_mask(max(lengths), window, dtype, device)
+    num_tokens = sum(lengths)
+    mask = torch.full((num_tokens, num_tokens), float("-inf"), dtype=dtype, device=device)
+    for start, length in zip(itertools.accumulate(lengths, initial=0), lengths, strict=False):
+        mask[start : start + length, start : start + length] = block[:length, :length]
+    return mask[None, None]
+
+
+def causal_mask(
+    length: int, window: int | None, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Additive mask `[n, n]` of one document."""
+    visible = torch.ones((length, length), dtype=torch.bool, device=device).tril_()
+    if window is not None:
+        visible.triu_(diagonal=1 - window)
+    mask = torch.full((length, length), float("-inf"), dtype=dtype, device=device)
+    return mask.masked_fill_(visible, 0.0)
 
 
 def _upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.nn.functional as F
 
+from optimizations.document_metadata import causal_mask
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -185,21 +187,14 @@ def _document_attention(
         return F.scaled_dot_product_attention(
             query, key, value, None, settings.dropout, is_causal=True, scale=settings.scaling
         )
-    mask = _causal_mask(length, None if within_window else settings.window, query)
+    # A fused kernel knows this pattern and is never handed a mask.
+    window = None if within_window else settings.window
+    mask = causal_mask(length, window, query.dtype, query.device)
     if settings.sinks is None:
         return F.scaled_dot_product_attention(
             query, key, value, mask, settings.dropout, scale=settings.scaling
         )
     return _attention_with_sinks(query, key, value, mask, settings.sinks, settings)
-
-
-def _causal_mask(length: int, window: int | None, like: torch.Tensor) -> torch.Tensor:
-    """Additive mask `[n, n]`; a fused kernel knows this pattern and is never handed one."""
-    visible = torch.ones((length, length), dtype=torch.bool, device=like.device).tril_()
-    if window is not None:
-        visible.triu_(diagonal=1 - window)
-    mask = torch.full((length, length), float("-inf"), dtype=like.dtype, device=like.device)
-    return mask.masked_fill_(visible, 0.0)
 
 
 def _attention_with_sinks(

@@ -86,8 +86,8 @@ class PackedMetadata:
                 "enough to hide the reads."
             )
         return (
-            "Holds one T x T mask per window size until the next batch; saves nothing in a row of "
-            "one layer, and a varlen kernel needs no mask at all."
+            "Holds one T x T mask per window size until the next batch; a varlen kernel needs no "
+            "mask at all."
         )
 
     @property

@@ -12,6 +12,8 @@ from optimizations.document_metadata import (
     BatchCache,
     boundaries_from_device,
     boundaries_from_host,
+    mask_by_blocks,
+    mask_by_comparison,
     mask_from_device,
     mask_from_host,
 )
@@ -34,15 +36,15 @@ def visible_pairs(lengths: list[int], window: int | None) -> set[tuple[int, int]
 
 @settings(max_examples=60, deadline=None)
 @given(lengths=LENGTHS, window=st.one_of(st.none(), st.integers(1, 15)))
-def test_both_masks_are_the_definition(lengths: list[int], window: int | None) -> None:
+def test_every_mask_is_the_definition(lengths: list[int], window: int | None) -> None:
     on_device = torch.tensor(lengths, dtype=torch.int32)
     by_loop = mask_from_device(on_device, torch.float32, window)
-    by_ids = mask_from_host(lengths, torch.float32, CPU, window)
     assert by_loop.shape == (1, 1, sum(lengths), sum(lengths))
-    assert torch.equal(by_loop, by_ids)
-    assert set(by_ids.unique().tolist()) <= {0.0, float("-inf")}
-    pairs = {(int(q), int(k)) for q, k in (by_ids[0, 0] == 0).nonzero()}
+    assert set(by_loop.unique().tolist()) <= {0.0, float("-inf")}
+    pairs = {(int(q), int(k)) for q, k in (by_loop[0, 0] == 0).nonzero()}
     assert pairs == visible_pairs(lengths, window)
+    for build in (mask_by_comparison, mask_by_blocks, mask_from_host):
+        assert torch.equal(build(lengths, torch.float32, CPU, window), by_loop)
 
 
 @settings(max_examples=30, deadline=None)
@@ -56,11 +58,11 @@ def test_both_boundaries_agree(lengths: list[int]) -> None:
     assert read.max_seqlen == known.max_seqlen == max(lengths)
 
 
-def test_the_host_path_launches_as_many_kernels_for_many_documents_as_for_two() -> None:
+def test_comparison_launches_as_many_kernels_for_many_documents_as_for_two() -> None:
     counts = []
     for lengths in ([32, 32], [1] * 64):
         with OpCounter() as counter:
-            mask_from_host(lengths, torch.float32, CPU, window=4)
+            mask_by_comparison(lengths, torch.float32, CPU, window=4)
         counts.append(counter.counts)
     assert counts[0] == counts[1]
     assert "aten::_local_scalar_dense" not in counts[0]
