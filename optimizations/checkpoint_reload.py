@@ -36,6 +36,8 @@ _FLAG = "gradient_checkpointing"
 _FUNCTION = "_gradient_checkpointing_func"
 _HELD = "_gapless_checkpoint_reload_held"
 _ABSENT = object()
+_MIN_BYTES_GPU = 2 * 2**20
+_MIN_BYTES_CPU = 64 * 2**10
 
 _VARIANTS = (
     Variant(
@@ -80,8 +82,9 @@ class OpenEngine(Protocol):
 class CheckpointReload:
     """Offload of checkpoint inputs to host memory, with copies beside compute."""
 
-    min_bytes: int = 2 * 2**20
-    """Inputs smaller than this stay on the device."""
+    min_bytes: int | None = None
+    """Inputs smaller than this stay on the device. `None` stands for 2 MiB on a GPU, as published,
+    where a small copy costs more in launches than it frees, and for 64 KiB on the CPU."""
     keep_last: int = 1
     """Inputs of the last layers that stay on the device: backward starts with them, and while it
     computes on them the first reload can run."""
@@ -101,10 +104,9 @@ class CheckpointReload:
             ("max_deferred_waits", 0),
             ("min_free_bytes", 0),
         ):
-            if getattr(self, name) < least:
-                raise UsageError(
-                    f"checkpoint-reload has {name}={getattr(self, name)}; use {least} or more."
-                )
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"checkpoint-reload has {name}={value}; use {least} or more.")
 
     @property
     def name(self) -> str:
@@ -156,6 +158,18 @@ class CheckpointReload:
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
         _check_variant(variant)
         return same_order_tolerance(dtype)
+
+    def moves(self, value: object) -> bool:
+        """Whether a layer's first argument is one dense piece of memory that is worth a copy."""
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return False
+        # A tensor made of several, such as DTensor, has no memory of its own.
+        if hasattr(value, "__tensor_flatten__") or not value.is_contiguous():
+            return False
+        min_bytes = self.min_bytes
+        if min_bytes is None:
+            min_bytes = _MIN_BYTES_CPU if value.device.type == "cpu" else _MIN_BYTES_GPU
+        return value.numel() * value.element_size() >= max(min_bytes, 1)
 
     def policy(self, variant: str) -> OffloadPolicy:
         """How an offloading variant schedules its copies."""
@@ -250,7 +264,7 @@ class CheckpointReloadAttachment:
             return partial(checkpoint, use_reentrant=False)
         if variant == "save-on-cpu":
             return _checkpoint_saving_on_cpu
-        return _OffloadingCheckpoint(self._settings.min_bytes, partial(self._offloader, variant))
+        return _OffloadingCheckpoint(self._settings.moves, partial(self._offloader, variant))
 
     def _offloader(self, variant: str, device: torch.device) -> InputOffloader:
         offloader = self._offloaders.get((variant, device))
@@ -270,14 +284,16 @@ class _OffloadingCheckpoint:
     """A checkpoint function, `(function, *args) -> outputs`, that offloads its first argument."""
 
     def __init__(
-        self, min_bytes: int, offloader_for: Callable[[torch.device], InputOffloader]
+        self,
+        moves: Callable[[object], bool],
+        offloader_for: Callable[[torch.device], InputOffloader],
     ) -> None:
-        self._min_bytes = min_bytes
+        self._moves = moves
         self._offloader_for = offloader_for
         self._running = threading.local()
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        if not args or self._inside_another or not _can_move(args[0], self._min_bytes):
+        if not args or self._inside_another or not self._moves(args[0]):
             return checkpoint(function, *args, use_reentrant=False)
         hidden, *rest = args
         del args
@@ -329,18 +345,6 @@ def _unpack(offloader: InputOffloader, packed: torch.Tensor | StoredInput) -> to
 def _checkpoint_saving_on_cpu(function: Callable[..., Any], *args: Any) -> Any:
     with save_on_cpu(pin_memory=True):
         return checkpoint(function, *args, use_reentrant=False)
-
-
-def _can_move(value: object, min_bytes: int) -> bool:
-    """Whether `value` is one dense piece of memory worth a copy."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout == torch.strided
-        and value.is_contiguous()
-        # A tensor made of several, such as DTensor, has no memory of its own.
-        and not hasattr(value, "__tensor_flatten__")
-        and value.numel() * value.element_size() >= max(min_bytes, 1)
-    )
 
 
 def _doors(model: nn.Module) -> list[Any]:

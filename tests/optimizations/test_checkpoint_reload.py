@@ -1,0 +1,584 @@
+"""Checkpointing with offload computes what plain computes, holds less, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, GptOssConfig, LlamaConfig, Qwen3Config
+
+from harness.errors import UsageError
+from optimizations.checkpoint_reload import CheckpointReload
+from optimizations.copy_engine import ThreadCopyEngine
+from tests.optimizations.checkpoint_stack import (
+    WIDTH,
+    Stack,
+    StackLayer,
+    assert_same_bits,
+    make_stack,
+    rows,
+    step,
+    take_gradients,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VARIANTS = tuple(variant.name for variant in CheckpointReload().variants)
+OFFLOADING = ("single-buffer", "double-buffer", "prefetch")
+ALL = CheckpointReload(min_bytes=0)
+NUM_LAYERS = 5
+ROW_BYTES = WIDTH * 8
+
+# peft asks transformers for a property that transformers 5.24 renamed.
+peft_asks_for_an_old_name = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 4,
+    "attention_dropout": 0.2,
+    "pad_token_id": 0,
+    "use_cache": False,
+}
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: LlamaConfig(**_SIZES),
+    "qwen3": lambda: Qwen3Config(**_SIZES, head_dim=8),
+    "gpt-oss": lambda: GptOssConfig(
+        **_SIZES, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=4
+    ),
+}
+
+
+def causal_model(family: str, dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(CONFIGS[family]()).to(dtype).train()
+
+
+def causal_step(model: Any, num_tokens: int = 12) -> dict[str, torch.Tensor]:
+    ids = torch.randint(1, 40, (2, num_tokens), generator=torch.Generator().manual_seed(3))
+    torch.manual_seed(7)
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return {"loss": loss.detach(), **take_gradients(model)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("family", CONFIGS)
+def test_every_variant_gives_the_bits_of_no_checkpointing(family: str, dtype: torch.dtype) -> None:
+    model = causal_model(family, dtype)
+    expected = causal_step(model)
+    attachment = ALL.attach(model)
+    for variant in (*VARIANTS, *reversed(VARIANTS)):
+        attachment.select(variant)
+        assert_same_bits(causal_step(model), expected)
+    attachment.detach()
+    assert_same_bits(causal_step(model), expected)
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_autocast_of_the_forward_holds_in_the_recompute(variant: str) -> None:
+    model = causal_model("llama")
+
+    def autocast_step() -> dict[str, torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
+            torch.manual_seed(7)
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()  # outside, so that only a restored state can match
+        return {"loss": loss.detach(), **take_gradients(model)}
+
+    expected = autocast_step()
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    assert_same_bits(autocast_step(), expected)
+    attachment.detach()
+
+
+@peft_asks_for_an_old_name
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_lora_on_frozen_embeddings_loses_no_gradient(variant: str) -> None:
+    # The first layer's input needs no gradient and its adapters do.
+    model = get_peft_model(causal_model("llama"), LoraConfig(target_modules=["q_proj", "v_proj"]))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    expected = causal_step(model)
+    assert any("layers.0." in name for name in expected)
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    assert_same_bits(causal_step(model), expected)
+    assert attachment.host_buffer_bytes() > 0
+    attachment.detach()
+
+
+@pytest.mark.parametrize("keep_last", [0, 1, 3])
+@pytest.mark.parametrize(("variant", "num_slots"), [*zip(OFFLOADING, (1, 2, 2), strict=True)])
+def test_buffers_are_what_the_design_says(variant: str, num_slots: int, keep_last: int) -> None:
+    model = make_stack(NUM_LAYERS)
+    settings = CheckpointReload(min_bytes=0, keep_last=keep_last, max_deferred_waits=0)
+    attachment = settings.attach(model)
+    attachment.select(variant)
+    for _ in range(3):
+        step(model, rows(8))
+        assert attachment.host_buffer_bytes() == (NUM_LAYERS - keep_last) * 8 * ROW_BYTES
+        assert attachment.device_buffer_bytes() == num_slots * 8 * ROW_BYTES
+    attachment.detach()
+    assert attachment.device_buffer_bytes() == attachment.host_buffer_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("variant", "num_resident"),
+    [("plain", NUM_LAYERS), ("single-buffer", 1), ("double-buffer", 1), ("prefetch", 2)],
+)
+def test_offloaded_inputs_leave_the_device(variant: str, num_resident: int) -> None:
+    model = make_stack(NUM_LAYERS)
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    inputs: list[StorageWeakRef] = []
+    for layer in model.layers:
+        layer.probe = lambda _, hidden: inputs.append(StorageWeakRef(hidden.untyped_storage()))
+    loss = model(rows(8))
+    # `prefetch` has not waited for the last offload yet, which is one more.
+    assert sum(not ref.expired() for ref in inputs) == num_resident
+    loss.backward()
+    attachment.detach()
+
+
+def test_buffers_grow_with_the_largest_input_and_stay() -> None:
+    model = make_stack(NUM_LAYERS)
+    sizes = (4, 16, 7, 64, 2)
+    expected = [step(model, rows(size)) for size in sizes]
+    for variant in OFFLOADING:
+        attachment = ALL.attach(model)
+        attachment.select(variant)
+        largest = 0
+        for size, wanted in zip(sizes, expected, strict=True):
+            assert_same_bits(step(model, rows(size)), wanted)
+            largest = max(largest, size)
+            held = attachment.device_buffer_bytes()
+            assert largest * ROW_BYTES <= held <= 2 * largest * ROW_BYTES
+            assert attachment.host_buffer_bytes() <= NUM_LAYERS * largest * ROW_BYTES
+        attachment.detach()
+
+
+def test_small_inputs_stay_on_the_device() -> None:
+    model = make_stack()
+    attachment = CheckpointReload(min_bytes=8 * ROW_BYTES).attach(model)
+    attachment.select("prefetch")
+    step(model, rows(7))
+    assert attachment.host_buffer_bytes() == 0
+    step(model, rows(8))
+    assert attachment.host_buffer_bytes() > 0
+    attachment.detach()
+
+
+def test_by_default_a_copy_starts_to_pay_at_64_kib_on_the_cpu() -> None:
+    model = make_stack()
+    attachment = CheckpointReload().attach(model)
+    attachment.select("prefetch")
+    step(model, rows(64 * 2**10 // ROW_BYTES))
+    assert attachment.host_buffer_bytes() == 0
+    step(model, rows(64 * 2**10 // ROW_BYTES + 1))
+    assert attachment.host_buffer_bytes() > 0
+    attachment.detach()
+
+
+def test_selecting_another_variant_frees_the_device_buffers() -> None:
+    model = make_stack()
+    attachment = ALL.attach(model)
+    for variant in OFFLOADING:
+        attachment.select(variant)
+        assert attachment.device_buffer_bytes() == 0
+        step(model, rows(8))
+    attachment.detach()
+
+
+CALLS: dict[str, Callable[[Stack], Callable[[StackLayer, torch.Tensor], Any]]] = {
+    "several positional": lambda model: lambda layer, hidden: layer(hidden, model.scale),
+    "keyword that needs a gradient": lambda model: (
+        lambda layer, hidden: layer(hidden, scale=model.scale * 2)
+    ),
+    "same tensor twice": lambda model: lambda layer, hidden: layer(hidden, hidden),
+    "input by keyword": lambda model: lambda layer, hidden: layer(hidden=hidden),
+    "input not a tensor": lambda model: lambda layer, hidden: layer((hidden,)),
+    "input not contiguous": lambda model: lambda layer, hidden: layer(hidden.t().contiguous().t()),
+    "nested checkpoint": lambda model: (
+        lambda layer, hidden: layer(
+            hidden, scale=checkpoint(torch.tanh, model.scale, use_reentrant=False)
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_layers_may_be_called_in_any_way(call: Any) -> None:
+    model = make_stack()
+    model.call = call(model)
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    for variant in VARIANTS:
+        attachment.select(variant)
+        assert_same_bits(step(model, rows(8)), expected)
+    attachment.detach()
+
+
+def test_a_checkpoint_inside_a_checkpointed_layer_moves_nothing_more() -> None:
+    class Outer(StackLayer):
+        def __init__(self) -> None:
+            super().__init__(0)
+            self.inner = StackLayer(1)
+
+        def forward(self, hidden: torch.Tensor) -> Any:  # type: ignore[override]
+            return super().forward(self.inner(hidden)[0])
+
+    model = make_stack(4)
+    model.layers[1] = Outer().double()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    for variant in OFFLOADING:
+        attachment.select(variant)
+        assert_same_bits(step(model, rows(8)), expected)
+    assert attachment.host_buffer_bytes() == 3 * 8 * ROW_BYTES
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_two_forwards_then_two_backwards_in_either_order(variant: str) -> None:
+    model = make_stack()
+
+    def both(order: tuple[int, int]) -> dict[str, torch.Tensor]:
+        torch.manual_seed(7)
+        losses = [model(rows(8, seed=0)), model(rows(5, seed=1))]
+        for index in order:
+            losses[index].backward()
+        return take_gradients(model)
+
+    expected = {order: both(order) for order in ((0, 1), (1, 0))}
+    joint = step(model, rows(8), rows(5))
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    for order, wanted in expected.items():
+        assert_same_bits(both(order), wanted)
+    assert_same_bits(step(model, rows(8), rows(5)), joint)
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_retained_graph_can_be_walked_again(variant: str) -> None:
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    torch.manual_seed(7)
+    loss = model(rows(8))
+    for retain in (True, True, False):
+        loss.backward(retain_graph=retain)
+        assert_same_bits({"loss": loss.detach(), **take_gradients(model)}, expected)
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_second_order_gradients_are_those_of_plain(variant: str) -> None:
+    model = make_stack()
+
+    def second_order() -> dict[str, torch.Tensor]:
+        torch.manual_seed(7)
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(
+            model(rows(8)), parameters, create_graph=True, allow_unused=True
+        )
+        torch.stack([g.square().sum() for g in gradients if g is not None]).sum().backward()
+        return take_gradients(model)
+
+    attachment = ALL.attach(model)
+    attachment.select("plain")
+    expected = second_order()
+    attachment.select(variant)
+    assert_same_bits(second_order(), expected)
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_evaluation_moves_nothing(variant: str) -> None:
+    model = make_stack()
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    with torch.no_grad():
+        model(rows(8))
+    model.eval()
+    model(rows(8)).backward()
+    assert attachment.host_buffer_bytes() == 0
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_a_forward_without_backward_gives_its_buffers_back(variant: str) -> None:
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    for _ in range(4):
+        model(rows(8))
+    once = attachment.host_buffer_bytes()
+    assert once <= NUM_LAYERS * 8 * ROW_BYTES
+    assert_same_bits(step(model, rows(8)), expected)
+    assert attachment.host_buffer_bytes() == once
+    attachment.detach()
+
+
+@pytest.mark.parametrize("fails_in", ["forward", "recompute"])
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_a_layer_that_raises_leaves_nothing_stuck(variant: str, fails_in: str) -> None:
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    step(model, rows(8))
+    host_bytes, device_bytes = attachment.host_buffer_bytes(), attachment.device_buffer_bytes()
+
+    def fail(index: int, hidden: torch.Tensor) -> None:
+        raise ArithmeticError("the layer fails")
+
+    for _ in range(4):
+        if fails_in == "forward":
+            model.layers[3].probe = fail
+            with pytest.raises(ArithmeticError, match="the layer fails"):
+                model(rows(8))
+        else:
+            loss = model(rows(8))
+            model.layers[1].probe = fail
+            with pytest.raises(ArithmeticError, match="the layer fails"):
+                loss.backward()
+            del loss
+            take_gradients(model)
+        for layer in model.layers:
+            layer.probe = None
+    assert_same_bits(step(model, rows(8)), expected)
+    assert attachment.device_buffer_bytes() == device_bytes
+    # Autograd keeps one node of a backward that failed in its queue until the next backward.
+    assert attachment.host_buffer_bytes() <= host_bytes + 8 * ROW_BYTES
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_an_input_written_to_after_the_call_is_an_error(variant: str) -> None:
+    model = make_stack()
+
+    def overwrite(layer: StackLayer, hidden: torch.Tensor) -> Any:
+        outputs = layer(hidden)
+        if layer.index == 2:
+            with torch.no_grad():
+                hidden.add_(1)
+        return outputs
+
+    model.call = overwrite
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    with pytest.raises(RuntimeError, match="modified in place"):
+        model(rows(8)).backward()
+    attachment.detach()
+
+
+def test_a_variant_may_be_selected_between_forward_and_backward() -> None:
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    for first, second in (("prefetch", "single-buffer"), ("double-buffer", "plain")):
+        attachment.select(first)
+        torch.manual_seed(7)
+        loss = model(rows(8))
+        attachment.select(second)
+        loss.backward()
+        assert_same_bits({"loss": loss.detach(), **take_gradients(model)}, expected)
+    attachment.detach()
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_a_graph_outlives_detach(variant: str) -> None:
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = ALL.attach(model)
+    attachment.select(variant)
+    torch.manual_seed(7)
+    loss = model(rows(8))
+    attachment.detach()
+    loss.backward()
+    assert_same_bits({"loss": loss.detach(), **take_gradients(model)}, expected)
+
+
+def module_state(model: nn.Module) -> list[dict[str, object]]:
+    return [
+        {
+            k: v
+            for k, v in module.__dict__.items()
+            if "gradient_checkpointing" in k or "gapless" in k
+        }
+        for module in model.modules()
+    ]
+
+
+def checkpoint_none(model: Any) -> None:
+    pass
+
+
+def checkpoint_all(model: Any) -> None:
+    model._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=checkpoint)
+
+
+def checkpoint_some(model: Any) -> None:
+    checkpoint_all(model)
+    for layer in model.model.layers[::2]:
+        layer.gradient_checkpointing = False
+
+
+@pytest.mark.parametrize("prepare", [checkpoint_none, checkpoint_all, checkpoint_some])
+def test_detach_restores_every_flag_and_function(prepare: Callable[[Any], None]) -> None:
+    model = causal_model("qwen3")
+    prepare(model)
+    before = module_state(model)
+    attachment = ALL.attach(model)
+    for variant in VARIANTS:
+        attachment.select(variant)
+    assert module_state(model) != before
+    attachment.detach()
+    attachment.detach()
+    assert module_state(model) == before
+    with pytest.raises(UsageError, match="detached"):
+        attachment.select("plain")
+
+
+def test_layers_the_user_does_not_checkpoint_stay_so() -> None:
+    model = causal_model("qwen3")
+    checkpoint_some(model)
+    attachment = ALL.attach(model)
+    attachment.select("single-buffer")
+    flags = [layer.gradient_checkpointing for layer in model.model.layers]
+    assert flags == [False, True, False, True]
+    attachment.detach()
+
+
+@peft_asks_for_an_old_name
+def test_one_model_has_one_attachment_at_a_time() -> None:
+    model = get_peft_model(causal_model("llama"), LoraConfig(target_modules=["q_proj"]))
+    attachment = ALL.attach(model)
+    with pytest.raises(UsageError, match="already held"):
+        ALL.attach(model.base_model.model)
+    attachment.detach()
+    ALL.attach(model.base_model.model).detach()
+
+
+def test_an_attached_model_can_be_copied() -> None:
+    model = make_stack()
+    attachment = ALL.attach(model)
+    attachment.select("prefetch")
+    expected = step(model, rows(8))
+    assert_same_bits(step(copy.deepcopy(model), rows(8)), expected)
+    attachment.detach()
+
+
+def test_what_cannot_run_says_why() -> None:
+    assert "gradient checkpointing" in (ALL.requires(nn.Linear(2, 2), "prefetch") or "")
+    with pytest.raises(UsageError, match="cannot be used here"):
+        ALL.attach(nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="choose one of plain, single-buffer"):
+        ALL.requires(make_stack(), "triple-buffer")
+    on_meta = make_stack().to("meta")
+    assert ALL.requires(on_meta, "plain") is None
+    assert "meta" in (ALL.requires(on_meta, "prefetch") or "")
+    with pytest.raises(UsageError, match=r"prefetch cannot be used here: .* meta"):
+        ALL.attach(on_meta).select("prefetch")
+    with pytest.raises(UsageError, match="keep_last=-1; use 0 or more"):
+        CheckpointReload(keep_last=-1)
+
+
+@pytest.mark.parametrize("is_integrated", [True, False])
+def test_a_gpu_that_shares_host_memory_has_nothing_to_offload_to(
+    is_integrated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_stack()
+    monkeypatch.setattr(
+        model, "parameters", lambda: iter([SimpleNamespace(device=torch.device("cuda", 0))])
+    )
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(is_integrated=is_integrated),
+    )
+    reasons = [ALL.requires(model, variant) for variant in OFFLOADING]
+    assert [reason is not None for reason in reasons] == [is_integrated] * 3
+    assert ALL.requires(model, "plain") is None
+
+
+def test_detach_ends_the_worker_threads() -> None:
+    def workers() -> int:
+        return sum(thread.name.startswith("gapless-") for thread in threading.enumerate())
+
+    before = workers()
+    model = make_stack()
+    attachment = ALL.attach(model)
+    for variant in OFFLOADING:
+        attachment.select(variant)
+        step(model, rows(8))
+    assert workers() > before
+    attachment.detach()
+    assert workers() == before
+
+
+class FailingEngine(ThreadCopyEngine):
+    """Fails the copies that `fails` picks, counted from 0."""
+
+    def __init__(self, fails: Callable[[int], bool]) -> None:
+        super().__init__(shared_lane=True)
+        self._fails = fails
+        self.num_copies = 0
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        index, self.num_copies = self.num_copies, self.num_copies + 1
+        if self._fails(index):
+            raise OSError(f"copy {index} fails")
+        super().copy(source, target)
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+@pytest.mark.parametrize("failing", [0, 2, 4, 6])
+def test_a_failed_copy_is_raised_where_it_is_waited_for(variant: str, failing: int) -> None:
+    engine = FailingEngine(lambda index: index == failing)
+    settings = CheckpointReload(min_bytes=0, open_engine=lambda device, *, shared_lane: engine)
+    model = make_stack()
+    expected = step(model, rows(8))
+    attachment = settings.attach(model)
+    attachment.select(variant)
+    with pytest.raises(OSError, match=f"copy {failing} fails") as raised:
+        step(model, rows(8))
+    assert "copy" in [entry.name for entry in raised.traceback]
+    take_gradients(model)
+    del raised
+    assert_same_bits(step(model, rows(8)), expected)
+    attachment.detach()
+
+
+def test_variants_have_their_roles() -> None:
+    roles = {variant.name: variant.role for variant in CheckpointReload().variants}
+    assert roles == {
+        "plain": "reference",
+        "single-buffer": "baseline",
+        "double-buffer": "published",
+        "prefetch": "beyond",
+        "save-on-cpu": "peer",
+    }
+    if not torch.cuda.is_available():
+        assert {ALL.tolerance(v, torch.bfloat16)[0] for v in VARIANTS} == {0.0}
