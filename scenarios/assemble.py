@@ -16,8 +16,9 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
+from scenarios.models import loaded_sizes
 from scenarios.narrow import changed_sizes, narrow_sizes, widths_for
-from scenarios.options import PACKED_ATTENTION
+from scenarios.options import PACKED_ATTENTION, RANDOM
 from scenarios.tokens import load_tokenizer
 from scenarios.workload import ModelWorkload
 
@@ -54,7 +55,7 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     if attention in PACKED_ATTENTION:
         # Until `packed-metadata` is attached, the stock model keeps the library's attention.
         attention = stock_attention(plan.sizes.model_type)
-    if options.weights == "random":
+    if options.weights == RANDOM:
         model = random_model(
             plan.sizes,
             device=plan.device,
@@ -103,6 +104,11 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
         loss_chunk_tokens = 0
         # CPUs without bfloat16 units emulate it several times slower than float32.
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    if options.weights != RANDOM and (options.num_layers or options.hidden_size):
+        raise UsageError(
+            f"Loaded weights fix the sizes of the model at {options.weights}; "
+            "leave out num_layers and hidden_size, or use random weights."
+        )
     if options.num_layers is not None:
         sizes = replace(sizes, num_layers=options.num_layers)
     if options.hidden_size is not None:
@@ -125,9 +131,12 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
 
 def _device(name: str) -> torch.device:
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError as error:
         raise UsageError(f"There is no device {name!r}; use cpu, cuda, cuda:1 or meta.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"This machine has no CUDA device for {name!r}; use cpu.")
+    return device
 
 
 def _record(
@@ -137,18 +146,12 @@ def _record(
     model: PreTrainedModel,
     summary: InputSummary,
 ) -> ScenarioRecord:
-    narrowed = changed_sizes(scenario.sizes, plan.sizes)
+    sizes = plan.sizes
+    if options.weights != RANDOM:
+        sizes = loaded_sizes(scenario.sizes, model.config)
+    narrowed = changed_sizes(scenario.sizes, sizes)
     if plan.num_tokens != scenario.full_tokens:
         narrowed["num_tokens"] = (scenario.full_tokens, plan.num_tokens)
-    config = plan.sizes.describe()
-    if options.weights != "random":
-        # The sizes are those of the weights.
-        narrowed = {}
-        config = {
-            name: value
-            for name, value in model.config.to_dict().items()
-            if isinstance(value, int | float | str)
-        }
     parameters = list(model.parameters())
     return ScenarioRecord(
         name=scenario.name,
@@ -161,7 +164,7 @@ def _record(
         weights=options.weights,
         adapter=options.adapter,
         seed=options.seed,
-        config=config,
+        config=sizes.describe(),
         narrowed=narrowed,
         num_parameters=sum(parameter.numel() for parameter in parameters),
         num_trainable_parameters=sum(

@@ -57,34 +57,44 @@ def make_batches(
 ) -> tuple[tuple[HostBatch, ...], InputSummary]:
     """Packed batches of `num_tokens` each, the same for the same arguments.
 
-    With `num_documents`, every document is cut by one factor so that about so many fit in a row:
-    the shape of the length distribution stays. Text is repeated, reshuffled, where it is too
+    With `num_documents`, every document is cut by one factor so that about so many fit in a row,
+    and the rows nearest to that number are taken. Text is repeated, reshuffled, where it is too
     short; ids past `vocab_size` are folded into it. Raises `UsageError` for unusable data.
     """
     generator = random.Random(seed)
-    documents = _tokenize(data, tokenizer, POOL_FACTOR * num_batches * num_tokens)
+    wanted_tokens = POOL_FACTOR * num_batches * num_tokens
+    documents = _tokenize(
+        data, tokenizer, wanted_tokens, POOL_FACTOR * num_batches * (num_documents or 1)
+    )
     if num_documents is not None:
         documents = _shorten(documents, num_tokens / num_documents)
-    pool = _fill_pool(documents, POOL_FACTOR * num_batches * num_tokens, generator)
+    pool = _fill_pool(documents, wanted_tokens, generator)
     rows = list(pack([len(document) for document in pool], num_tokens))
     if len(rows) > num_batches:
         # The emptiest row is what was left over: a longer run packs it with what follows.
         rows.remove(min(rows, key=lambda row: row.num_tokens))
-    chosen = generator.sample(rows, num_batches)
+    generator.shuffle(rows)
+    if num_documents is not None:
+        # Rows of few long documents and of many short ones both exist; take those as asked for.
+        rows.sort(key=lambda row: abs(len(row.pieces) - num_documents))
+    chosen = rows[:num_batches]
     batches = tuple(
         _batch(row, pool, num_tokens, vocab_size, tokenizer.padding_id) for row in chosen
     )
     return batches, _summarize(data, tokenizer, chosen, num_tokens)
 
 
-def _tokenize(data: str | None, tokenizer: Tokenizer, wanted_tokens: int) -> list[list[int]]:
+def _tokenize(
+    data: str | None, tokenizer: Tokenizer, wanted_tokens: int, wanted_documents: int
+) -> list[list[int]]:
+    """The first documents of the data: enough of both, or all there are."""
     documents: list[list[int]] = []
     found = 0
     for document in read_documents(data):
         tokens = tokenizer.encode(document)
         documents.append(tokens)
         found += len(tokens)
-        if found >= wanted_tokens:
+        if found >= wanted_tokens and len(documents) >= wanted_documents:
             break
     if found < SHORTEST_TOKENS:
         raise UsageError(f"The data file {data} gives {found} tokens; put more text in it.")

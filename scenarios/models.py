@@ -5,7 +5,7 @@ Sizes are those of the `config.json` that ships with each model. Imports no torc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -175,6 +175,31 @@ QWEN3_30B_A3B = ModelSizes(
     num_experts_per_token=8,
     moe_intermediate_size=768,
 )
+
+
+def loaded_sizes(published: ModelSizes, config: PreTrainedConfig) -> ModelSizes:
+    """`published` with the sizes that a loaded model's config has instead."""
+    names = {
+        "num_layers": "num_hidden_layers",
+        "hidden_size": "hidden_size",
+        "intermediate_size": "intermediate_size",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
+        "head_dim": "head_dim",
+        "vocab_size": "vocab_size",
+        "tie_word_embeddings": "tie_word_embeddings",
+        "num_experts": "num_local_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "moe_intermediate_size": "moe_intermediate_size",
+        "sliding_window": "sliding_window",
+    }
+    return replace(
+        published,
+        **{
+            ours: getattr(config, theirs, getattr(published, ours))
+            for ours, theirs in names.items()
+        },
+    )
 
 
 def library_config(sizes: ModelSizes) -> PreTrainedConfig:

@@ -16,6 +16,9 @@ Purpose = Literal["balanced", "activations"]
 Adapter = Literal["none", "lora"]
 DtypeName = Literal["float32", "bfloat16"]
 
+RANDOM = "random"
+"""Weights drawn from the library's own initialisation."""
+
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 PACKED_ATTENTION = ("sdpa-mask", "varlen")
@@ -39,7 +42,7 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A .jsonl, .parquet or .txt file; `None` is the sample that ships with the project."""
     tokenizer: str | None = None
     """Folder of a tokenizer, or `bytes`; `None` is that of the weights, else bytes."""
-    weights: str = "random"
+    weights: str = RANDOM
     """`random`, a folder, or a hub id such as `Qwen/Qwen3-0.6B`."""
     attention: str | None = None
     """`sdpa-mask`, `varlen`, or a name the library knows, such as `eager` or `sdpa`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import UsageError
+from scenarios.options import RANDOM
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -85,7 +86,7 @@ def load_tokenizer(name: str | None, weights: str) -> Tokenizer:
 
     Raises `UsageError` where it cannot be loaded.
     """
-    source = name or (BYTES if weights == "random" else weights)
+    source = name or (BYTES if weights == RANDOM else weights)
     if source == BYTES:
         return ByteTokenizer()
     from transformers import AutoTokenizer
