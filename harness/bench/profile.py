@@ -1,38 +1,30 @@
 """A profiled pass on CUDA: never timed, and timed blocks are never profiled.
 
-Goes through the profiler's exported trace, its only documented form with correlation ids.
+The profiler's trace goes through the same analysis as any trace a user brings, so that a sync, its
+exposed time and the overlap mean the same in a run as in an audit.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import msgspec
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.bench.syncs import (
-    DeviceWork,
-    HostCall,
-    ProfiledSteps,
-    WorkKind,
-    count_syncs,
-    measure_overlap,
-)
+from harness.audit.trace.audit import Analysis, analyse
+from harness.audit.trace.intervals import Intervals
+from harness.audit.trace.load import load_trace
+from harness.records import Overlap, Phase, Source, SyncCount
 
 if TYPE_CHECKING:
-    from harness.records import Overlap, Phase, Source, SyncCount
     from harness.workload import Workload
 
-_PREFIX = "gapless."
-_WORK_KINDS: dict[str, WorkKind] = {
-    "kernel": "compute",
-    "gpu_memcpy": "copy",
-    "gpu_memset": "memset",
-}
-_HOST_CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime")
+_LABEL = "gapless."
+_TIMED: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+_NS_PER_MS = 1e6
 
 
 class CudaSyncProbe:
@@ -46,69 +38,77 @@ class CudaSyncProbe:
     def __call__(
         self, workload: Workload, arm: str
     ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
-        steps = profile_steps(workload, self._device, self._num_steps)
-        overlap = measure_overlap(steps, arm=arm, source=self._source)
-        return (
-            count_syncs(steps, arm=arm, source=self._source),
-            () if overlap is None else (overlap,),
-        )
-
-
-def profile_steps(workload: Workload, device: torch.device, num_steps: int) -> ProfiledSteps:
-    """Run steps of the selected arm on a CUDA device under the profiler."""
-    torch.cuda.synchronize(device)
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=activities, acc_events=True) as profiler:
-        for _ in range(num_steps):
-            run_labelled_step(workload)
-        torch.cuda.synchronize(device)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        return parse_trace(path.read_bytes(), num_steps)
+        torch.cuda.synchronize(self._device)
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+        with profile(activities=activities, acc_events=True) as profiler:
+            for _ in range(self._num_steps):
+                run_labelled_step(workload)
+            torch.cuda.synchronize(self._device)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            return summarise_trace(path, self._num_steps, arm=arm, source=self._source)
 
 
 def run_labelled_step(workload: Workload) -> None:
-    """One step whose phases the profiler can tell apart."""
-    with record_function(_PREFIX + "forward"):
+    """One step whose phases can be told apart in a trace."""
+    with record_function(_LABEL + "forward"):
         workload.forward()
-    with record_function(_PREFIX + "backward"):
+    with record_function(_LABEL + "backward"):
         workload.backward()
-    with record_function(_PREFIX + "optimizer"):
+    with record_function(_LABEL + "optimizer"):
         workload.optimizer_step()
 
 
-class _TraceEvent(msgspec.Struct):
-    ph: str = ""
-    cat: str = ""
-    name: Any = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    tid: Any = 0
-    args: dict[str, Any] | None = None
+def summarise_trace(
+    path: Path, num_steps: int, *, arm: str, source: Source
+) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+    """Syncs of one step by phase, and overlap, from a trace of labelled steps.
+
+    Each sync belongs to the phase in whose time on the host it began, whatever its thread; what
+    lies outside all phases, such as the final synchronise, belongs to none.
+    """
+    analysis = analyse(load_trace(path))
+    phases = {phase: _phase_time(analysis, (phase,)) for phase in _TIMED}
+    phases["batch"] = _phase_time(analysis, _TIMED)
+    syncs = tuple(
+        _count(analysis, time, num_steps, arm=arm, phase=phase, source=source)
+        for phase, time in phases.items()
+    )
+    device = analysis.everything
+    if device is None:
+        return syncs, ()
+    overlap = Overlap(
+        arm=arm,
+        overlap=device.overlap,
+        copy_ms=device.copies.length / _NS_PER_MS / num_steps,
+        idle_ms=(device.span - device.busy.length) / _NS_PER_MS / num_steps,
+        source=source,
+    )
+    return syncs, (overlap,)
 
 
-class _Trace(msgspec.Struct):
-    traceEvents: list[_TraceEvent]  # noqa: N815 - the trace format's own name
+def _phase_time(analysis: Analysis, phases: tuple[Phase, ...]) -> Intervals:
+    """The host's time in these phases, over all steps."""
+    labels = {_LABEL + phase for phase in phases}
+    marks = analysis.trace.annotations
+    rows = np.array([analysis.trace.names[name] in labels for name in marks.name], dtype=np.bool_)
+    return Intervals.union_of(marks.start[rows], marks.end[rows])
 
 
-def parse_trace(content: bytes, num_steps: int) -> ProfiledSteps:
-    """The phases, runtime calls and device work in an exported profiler trace."""
-    phases: list[tuple[Phase, tuple[int, int]]] = []
-    calls: list[HostCall] = []
-    work: list[DeviceWork] = []
-    for event in msgspec.json.decode(content, type=_Trace).traceEvents:
-        if event.ph != "X":
-            continue
-        start_ns = round(event.ts * 1000)
-        end_ns = start_ns + round(event.dur * 1000)
-        correlation = (event.args or {}).get("correlation")
-        if event.cat == "user_annotation" and event.name.startswith(_PREFIX):
-            phase = cast("Phase", event.name.removeprefix(_PREFIX))
-            phases.append((phase, (start_ns, end_ns)))
-        elif event.cat in _WORK_KINDS:
-            kind = _WORK_KINDS[event.cat]
-            work.append(DeviceWork(kind, event.name, start_ns, end_ns, correlation))
-        elif event.cat in _HOST_CALLS:
-            calls.append(HostCall(event.name, start_ns, end_ns, event.tid, correlation))
-    return ProfiledSteps(tuple(phases), tuple(calls), tuple(work), num_steps)
+def _count(
+    analysis: Analysis, time: Intervals, num_steps: int, *, arm: str, phase: Phase, source: Source
+) -> SyncCount:
+    waits, exposure = analysis.waits, analysis.exposure
+    inside = time.contains(waits.start)
+    blocked = Intervals.union_of(waits.start[inside], waits.end[inside])
+    exposed_ms = float(exposure.exposed[inside].sum()) / _NS_PER_MS / num_steps
+    return SyncCount(
+        arm=arm,
+        phase=phase,
+        count=int(inside.sum()) / num_steps,
+        source=source,
+        method="profiler",
+        blocked_ms=blocked.length / _NS_PER_MS / num_steps,
+        exposed_ms=None if analysis.everything is None else exposed_ms,
+    )
