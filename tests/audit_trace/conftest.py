@@ -1,13 +1,14 @@
-"""Where the traces for these tests are."""
+"""Fixtures of the trace tests."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from trace_paths import SHARED
 
-DATA = Path(__file__).parent / "data"
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ class ApiRole(enum.IntEnum):
     SYNCHRONIZE = 5
     ALLOCATOR = 6
     """Device and pinned memory; freeing waits for the device."""
+    EVENT = 7
+    """Records an event, or makes a stream (not the host) wait for one."""
 
     @property
     def blocks(self) -> bool:
@@ -47,6 +49,8 @@ def api_role(api: str) -> ApiRole:
         return ApiRole.MEMSET
     if "Launch" in name and "Attribute" not in name and "Config" not in name:
         return ApiRole.LAUNCH
+    if name.startswith(("StreamWaitEvent", "EventRecord")):
+        return ApiRole.EVENT
     if name in _ALLOCATOR:
         return ApiRole.ALLOCATOR
     return ApiRole.OTHER

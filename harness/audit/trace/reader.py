@@ -8,7 +8,6 @@ token scanner finds the true boundaries.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from harness.audit.trace.events import (
     ExactEvent,
     coerce_event,
 )
+from harness.audit.trace.text import Cut, array_end, find_event_list, last_boundary, repair, scan
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,30 +28,10 @@ if TYPE_CHECKING:
 
     from harness.audit.trace.source import ByteSource
 
-_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
-_ARRAY_END = re.compile(rb"\}\s*\]")
-_EVENTS_KEY = re.compile(rb'"traceEvents"')
-_ARRAY_START = re.compile(rb"\s*:\s*(\S)?")
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]"]', re.DOTALL)
-_BARE_WORD = re.compile(rb"([:,\[]\s*)-?(?:nan|inf|infinity)\b", re.IGNORECASE)
-_BAD_ESCAPE = re.compile(rb'\\(\\|["/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})?')
 
 _DECODE = msgspec.json.Decoder(list[Event])
 _DECODE_EXACT = msgspec.json.Decoder(list[ExactEvent])
 _DECODE_ONE = msgspec.json.Decoder(Event)
-
-
-@dataclass(slots=True)
-class _Cut:
-    """Where a buffer can be cut: whole events end at `end`, the rest begins at `rest`."""
-
-    end: int
-    rest: int
-    closed: bool = False
-    """The array of events ends here."""
-    damaged: bool = False
-    """What follows is no event."""
-    spans: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -68,7 +48,8 @@ class EventReader:
     def batches(self) -> Iterator[Sequence[AnyEvent]]:
         """Lists of events in file order. Raises `UsageError` where the file is no trace."""
         blocks = self.source.blocks()
-        head, buffer = self._find_events(blocks)
+        found = find_event_list(self.source.path, blocks, self.source.limits)
+        head, buffer = found.head, found.rest
         closed = False
         read_any = False
         for block in blocks:
@@ -110,54 +91,11 @@ class EventReader:
             )
         self.notes.append(f"an event longer than {limit:,} bytes and all that follows was left out")
 
-    # --- before the events ---
-
-    def _find_events(self, blocks: Iterator[bytes]) -> tuple[bytes, bytes]:
-        """The text before the array of events, and the buffer that starts inside it."""
-        path = self.source.path
-        buffer = b""
-        position = depth = 0
-        for block in blocks:
-            buffer += block
-            if not position:
-                buffer = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
-                if not buffer:
-                    continue
-                if buffer[:1] == b"[":
-                    return b"", buffer[1:]
-                if buffer[:1] != b"{":
-                    break
-            key = None
-            for token in _TOKEN.finditer(buffer, position):
-                mark = token.group()
-                if mark == b'"':
-                    break
-                position = token.end()
-                if mark in b"{[":
-                    depth += 1
-                elif mark in b"}]":
-                    depth -= 1
-                elif depth == 1 and mark == b'"traceEvents"':
-                    opening = _ARRAY_START.match(buffer, position)
-                    if opening is not None:
-                        key = token.start()
-                        if opening[1] == b"[":
-                            return buffer[:key], buffer[opening.end() :]
-                        if opening[1] is None:
-                            position = key
-                        break
-            if len(buffer) > self.source.limits.max_event_bytes:
-                break
-        raise UsageError(
-            f"{path} is not a Kineto trace (no list called traceEvents found); give a .json or "
-            ".json.gz file as torch.profiler's export_chrome_trace writes it"
-        )
-
     # --- events ---
 
     def _take(self, buffer: bytes) -> tuple[Sequence[AnyEvent], bytes, bool]:
         """Whole events at the start of `buffer`, what is left, and whether the array ended."""
-        for cut in (_last_boundary(buffer), _array_end(buffer)):
+        for cut in (last_boundary(buffer), array_end(buffer)):
             if cut is None:
                 continue
             try:
@@ -165,7 +103,7 @@ class EventReader:
             except (msgspec.DecodeError, RecursionError, UnicodeError):
                 continue
             return events, buffer[cut.rest :], cut.closed
-        cut = _scan(buffer)
+        cut = scan(buffer)
         if cut.damaged:
             self.notes.append("the list of events is damaged; what precedes the damage was read")
         events = self._decode_carefully(buffer, cut) if cut.spans else []
@@ -182,20 +120,20 @@ class EventReader:
                 return _DECODE_EXACT.decode(text)
         return events
 
-    def _decode_carefully(self, buffer: bytes, cut: _Cut) -> Sequence[AnyEvent]:
+    def _decode_carefully(self, buffer: bytes, cut: Cut) -> Sequence[AnyEvent]:
         text = buffer[: cut.end]
         try:
             return self._decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             pass
-        repaired = _repair(text)
+        repaired = repair(text)
         try:
             return self._decode(repaired)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             pass
         events: list[AnyEvent] = []
         for start, end in cut.spans:
-            event = _decode_one(_repair(buffer[start:end]))
+            event = _decode_one(repair(buffer[start:end]))
             if event is None:
                 self.num_skipped += 1
             else:
@@ -215,74 +153,12 @@ class EventReader:
                 break
         text = head + b'"traceEvents":[]' + tail
         try:
-            metadata = msgspec.json.decode(_repair(text))
+            metadata = msgspec.json.decode(repair(text))
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             self.notes.append("the metadata of the trace cannot be read; device names are unknown")
             return
         if isinstance(metadata, dict):
             self.metadata = metadata
-
-
-def _last_boundary(buffer: bytes) -> _Cut | None:
-    window = 1 << 16
-    while True:
-        start = max(0, len(buffer) - window)
-        last = None
-        for match in _BOUNDARY.finditer(buffer, start):
-            last = match
-        if last is not None:
-            return _Cut(end=last.start() + 1, rest=last.end() - 1)
-        if start == 0:
-            return None
-        window *= 8
-
-
-def _array_end(buffer: bytes) -> _Cut | None:
-    match = _ARRAY_END.search(buffer)
-    if match is not None:
-        return _Cut(end=match.start() + 1, rest=match.end(), closed=True)
-    if buffer[:64].lstrip().startswith(b"]"):
-        return _Cut(end=0, rest=buffer.index(b"]") + 1, closed=True)
-    return None
-
-
-def _scan(buffer: bytes) -> _Cut:
-    """Cut `buffer` by reading its brackets and strings one by one."""
-    cut = _Cut(end=0, rest=0)
-    depth = 0
-    start = 0
-    for token in _TOKEN.finditer(buffer):
-        mark = token.group()
-        if mark == b'"':
-            break
-        if mark in b"{[":
-            if depth == 0:
-                start = token.start()
-            depth += 1
-        elif mark in b"}]":
-            depth -= 1
-            if depth == 0:
-                cut.spans.append((start, token.end()))
-                cut.end = token.end()
-            elif depth < 0:
-                cut.closed = mark == b"]"
-                cut.damaged = not cut.closed
-                cut.rest = token.end()
-                return cut
-        elif depth == 0:
-            cut.damaged = True
-            break
-    comma = buffer[cut.end : cut.end + 256].lstrip()
-    cut.rest = cut.end + (buffer[cut.end :].index(b",") + 1 if comma[:1] == b"," else 0)
-    return cut
-
-
-def _repair(text: bytes) -> bytes:
-    """Mend what old profilers are known to write: bad UTF-8, bare `nan` and `inf`, and Windows
-    paths with single backslashes."""
-    text = text.decode("utf-8", "replace").encode()
-    text = _BARE_WORD.sub(rb"\1null", text)
-    return _BAD_ESCAPE.sub(lambda match: match[0] if match[1] else rb"\\", text)
 
 
 def _decode_one(text: bytes) -> Event | None:

@@ -178,10 +178,10 @@ def find_waits(trace: Trace, launcher: Int64) -> Waits:
 
 
 def _previous_call_of_thread(trace: Trace) -> Int64:
-    """For each call the call before it on its thread, memory management left out."""
+    """For each call the call before it on its thread, memory management and events left out."""
     calls = trace.calls
     previous = np.full(len(calls), NO_CALL, dtype=np.int64)
-    rows = np.flatnonzero(calls.role != ApiRole.ALLOCATOR)
+    rows = np.flatnonzero(~np.isin(calls.role, (ApiRole.ALLOCATOR, ApiRole.EVENT)))
     rows = rows[np.argsort(calls.thread[rows], kind="stable")]
     same = calls.thread[rows[1:]] == calls.thread[rows[:-1]]
     previous[rows[1:][same]] = rows[:-1][same]

@@ -1,0 +1,8 @@
+"""Where the traces for these tests are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
