@@ -179,8 +179,8 @@ def _nanosecond(value: Any, largest: int) -> int:
         if not value.is_finite() or value.adjusted() > 18:
             return _INVALID
         result = int((value * 1000).to_integral_value())
-    elif isinstance(value, int | float) and math.isfinite(value):
-        result = round(value * 1000)
+    elif isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        result = round(value * 1000) if abs(value) < largest else _INVALID
     else:
         return _INVALID
     return result if abs(result) < largest else _INVALID

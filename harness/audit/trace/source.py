@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 20
+_SALVAGE_BYTES = 64
 _GZIP_WINDOW = 31
 """zlib's code for "gzip header and trailer"."""
 
@@ -65,11 +66,12 @@ class ByteSource:
             yield block
 
     def _gzip(self, file: BinaryIO, size: int) -> Iterator[bytes]:
-        inflate = zlib.decompressobj(_GZIP_WINDOW)
+        inflate = before = zlib.decompressobj(_GZIP_WINDOW)
         produced = 0
         pending = b""
         try:
             while pending or (pending := file.read(_READ_BYTES)):
+                before = inflate.copy()
                 block = inflate.decompress(pending, self.limits.chunk_bytes)
                 produced += len(block)
                 self._check_expansion(produced, file.tell())
@@ -84,7 +86,10 @@ class ByteSource:
                         return
                     inflate = zlib.decompressobj(_GZIP_WINDOW)
         except zlib.error as error:
-            if not produced:
+            salvaged = _salvage(before, pending, self.limits.chunk_bytes)
+            if salvaged:
+                yield salvaged
+            elif not produced:
                 raise UsageError(
                     f"{self.path} starts like a gzip file but is not one ({error}); "
                     "give the trace as the profiler wrote it"
@@ -100,3 +105,19 @@ class ByteSource:
                 f"{self.path} expands to more than {limits.max_expansion} times its size, which no "
                 "trace does; decompress it yourself if you trust it"
             )
+
+
+def _salvage(inflate: zlib._Decompress, data: bytes, limit: int) -> bytes:
+    """What `data` holds before the damage: a failed call gives nothing of what it had read."""
+    found: list[bytes] = []
+    size = 0
+    for start in range(0, len(data), _SALVAGE_BYTES):
+        try:
+            block = inflate.decompress(data[start : start + _SALVAGE_BYTES])
+        except zlib.error:
+            break
+        found.append(block)
+        size += len(block)
+        if size > limit:
+            break
+    return b"".join(found)

@@ -131,8 +131,8 @@ def scan(buffer: bytes) -> Cut:
                 cut.rest = token.end()
                 return cut
         elif depth == 0:
-            cut.damaged = True
-            break
+            cut.spans.append(token.span())
+            cut.end = token.end()
     comma = buffer[cut.end : cut.end + 256].lstrip()
     cut.rest = cut.end + (buffer[cut.end :].index(b",") + 1 if comma[:1] == b"," else 0)
     return cut
