@@ -13,9 +13,13 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
+from harness.emulator import backward_errors
 from harness.errors import UsageError
 
 BACKEND_NAME = "gaplessgpu"
+
+
+_PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1
 
 
 class _State:
@@ -33,6 +37,14 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
 
     def is_built(self) -> bool:
         return _State.available
+
+
+class _DeviceGuard(torch._C._acc.DeviceGuard):
+    def type_(self) -> Any:
+        # The engine asks this while it unwinds from an error, with the error still set; a call that
+        # returns in that state aborts the process. So the error is put aside first.
+        backward_errors.put_aside()
+        return _PRIVATE_USE
 
 
 class _DeviceModule:
@@ -85,7 +97,10 @@ def emulated_device() -> torch.device:
             "in this process; run the audit in a process that does not import that backend."
         )
     backend_registration._setup_privateuseone_for_python_backend(
-        rename=BACKEND_NAME, backend_module=_DeviceModule(), hook=_Hooks()
+        rename=BACKEND_NAME,
+        backend_module=_DeviceModule(),
+        hook=_Hooks(),
+        device_guard=_DeviceGuard(),
     )
     return torch.device(BACKEND_NAME, 0)
 

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext, _device_constructors
 
 from harness.emulator.copies import is_pinned, mark_pinned
 
@@ -62,10 +64,16 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
             kwargs["device"] = ours(kwargs["device"])
         return original(self, *args, **kwargs)
 
+    def default_device_is_cuda() -> bool:
+        for mode in reversed(_get_current_function_mode_stack()):  # type: ignore[no-untyped-call]
+            if isinstance(mode, DeviceContext):
+                return mode.device.type == "cuda"
+        return False
+
     def named(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None:
             kwargs["device"] = ours(kwargs["device"])
-        elif kwargs.get("device", 0) == 0 and _default_device_is_cuda():
+        elif default_device_is_cuda():
             kwargs["device"] = device
         return original(*args, **kwargs)
 
@@ -76,6 +84,8 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
         return self if is_pinned(self) else mark_pinned(self.detach().clone())
 
+    # This list of constructors is made at its first use: it must hold the real ones.
+    _device_constructors()
     to = torch.Tensor.to
     patches.wrap(torch.Tensor, "to", first_or_named)
     patches.set(torch.Tensor, "cuda", cuda)
@@ -87,10 +97,6 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     patches.set(torch, "Generator", _generator_class())
     # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched.
     patches.set(torch.cuda, "_lazy_init", lambda: None)
-
-
-def _default_device_is_cuda() -> bool:
-    return torch.get_default_device().type == "cuda"
 
 
 def _generator_class() -> type:
