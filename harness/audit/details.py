@@ -144,6 +144,32 @@ class ImplicitCalls(Record, frozen=True, kw_only=True):
     total_ms: float
 
 
+class CallLine(Record, frozen=True, kw_only=True):
+    """A source line that made the host wait, as seen in process with the whole Python stack."""
+
+    file: str
+    line: int
+    function: str
+    code: str | None = None
+    thread: str
+    num_callbacks: int
+    """Waits announced by torch's GPU-trace callbacks."""
+    num_warnings: int
+    """Waits announced by the sync debug mode."""
+    kinds: tuple[str, ...]
+    """`stream`, `device`, `event`: what was waited for."""
+
+
+class SyncAgreement(Record, frozen=True, kw_only=True):
+    """The same steps seen by three counters. They differ for known reasons, given in `remarks`."""
+
+    profiler: int
+    """Waits in the profiler's trace, its own left out."""
+    callbacks: int
+    warnings: int
+    remarks: tuple[str, ...] = ()
+
+
 class TraceDetails(Record, frozen=True, kw_only=True):
     """Tables of a trace audit."""
 
@@ -172,3 +198,7 @@ class TraceDetails(Record, frozen=True, kw_only=True):
     owned_share: float | None = None
     """Waits with an owner over all waits, the profiler's own left out, 0 to 1."""
     ranks: tuple[RankUse, ...] = ()
+    call_lines: tuple[CallLine, ...] = ()
+    """Live audits only."""
+    agreement: SyncAgreement | None = None
+    """Live audits only."""
