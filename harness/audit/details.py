@@ -123,6 +123,17 @@ class SmallKernels(Record, frozen=True, kw_only=True):
     time_share: float
 
 
+class StepUse(Record, frozen=True, kw_only=True):
+    """One profiler step, as the host marked it."""
+
+    name: str
+    duration_ms: float
+    syncs: int
+    blocked_ms: float
+    exposed_ms: float
+    device_busy_ms: float
+
+
 class RankUse(Record, frozen=True, kw_only=True):
     """One rank of a folder of traces."""
 
@@ -186,6 +197,7 @@ class TraceDetails(Record, frozen=True, kw_only=True):
     copy_exposed_ms: float | None = None
     """Copies with neither compute nor communication beside them."""
     copies_on_compute_stream: int | None = None
+    steps: tuple[StepUse, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
     streams: tuple[StreamUse, ...] = ()
     queue: QueueDepth | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,11 @@ from harness.audit.trace.exposure import (
 from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL, launching_calls
 from harness.audit.trace.load import load_trace
-from harness.audit.trace.owners import find_owners, is_step
+from harness.audit.trace.owners import find_owners
 from harness.audit.trace.patterns import find_polling, repeated_uploads
 from harness.audit.trace.replay import replay_without
 from harness.audit.trace.sites import SiteGroup, group_sites, site_cost, site_row
+from harness.audit.trace.steps import Step, find_steps, step_table
 from harness.audit.trace.tables import to_ms
 from harness.audit.trace.timeline import (
     DeviceTime,
@@ -35,7 +37,7 @@ from harness.audit.trace.timeline import (
     queue_steps,
     split_idle,
 )
-from harness.audit.trace.waits import Waits, count_api_calls, find_waits, process_numbers
+from harness.audit.trace.waits import Waits, blocked_time, count_api_calls, find_waits
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,8 +67,9 @@ class Analysis:
     everything: DeviceTime | None
     """All devices together."""
     queues: dict[int, QueueSteps]
-    steps: Intervals
+    steps: tuple[Step, ...]
     num_steps: int | None
+    """Steps of one process; `None` where the trace marks none."""
 
 
 def analyse(trace: Trace) -> Analysis:
@@ -85,7 +88,7 @@ def analyse(trace: Trace) -> Analysis:
     wait_device = device_of_waits(trace, waits, launches, device_of_row, default)
     exposure = find_exposure(trace, waits, wait_device, launches, devices)
     owners = find_owners(trace, waits)
-    steps, num_steps = find_steps(trace)
+    steps = find_steps(trace)
     return Analysis(
         trace=trace,
         launcher=launcher,
@@ -100,24 +103,8 @@ def analyse(trace: Trace) -> Analysis:
         everything=everything,
         queues={n: queue_steps(trace, launcher, device_of_row == n) for n in devices},
         steps=steps,
-        num_steps=num_steps,
+        num_steps=max(Counter(step.process for step in steps).values(), default=None),
     )
-
-
-def find_steps(trace: Trace) -> tuple[Intervals, int | None]:
-    """Time inside profiler steps, and steps per process; `None` where the trace marks none."""
-    marks = np.array([is_step(name) for name in trace.names], dtype=np.bool_)
-    starts, ends, threads = [], [], []
-    for table in (trace.annotations, trace.ops):
-        rows = marks[table.name] if len(table) else np.zeros(0, dtype=np.bool_)
-        starts.append(table.start[rows])
-        ends.append(table.end[rows])
-        threads.append(table.thread[rows])
-    thread = np.concatenate(threads)
-    if not len(thread):
-        return Intervals.empty(), None
-    _, counts = np.unique(process_numbers(trace)[thread], return_counts=True)
-    return Intervals.union_of(np.concatenate(starts), np.concatenate(ends)), int(counts.max())
 
 
 def report_of(analysis: Analysis, target: str) -> AuditReport:
@@ -154,7 +141,11 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
 def _outside_steps(analysis: Analysis) -> int | None:
     if analysis.num_steps is None:
         return None
-    return int((~analysis.steps.contains(analysis.waits.start)).sum())
+    marked = Intervals.union_of(
+        np.array([step.start for step in analysis.steps], dtype=np.int64),
+        np.array([step.end for step in analysis.steps], dtype=np.int64),
+    )
+    return int((~marked.contains(analysis.waits.start)).sum())
 
 
 def _unjudged(analysis: Analysis) -> tuple[str, ...]:
@@ -220,7 +211,7 @@ def _details(analysis: Analysis, outside: int | None) -> TraceDetails:
             site_cost(trace, waits, group, exposure, number, idle, replayed[number])
             for number, group in enumerate(analysis.sites)
         ),
-        blocked_ms=to_ms(Intervals.union_of(waits.start, waits.end).length),
+        blocked_ms=to_ms(blocked_time(trace, waits).length),
         exposed_ms=to_ms(exposure.exposed.sum()),
         compute_ms=None if time is None else to_ms(time.compute.length),
         communication_ms=None if time is None else to_ms(time.communication.length),
@@ -234,6 +225,7 @@ def _details(analysis: Analysis, outside: int | None) -> TraceDetails:
             else to_ms((time.copies - time.compute - time.communication).length)
         ),
         copies_on_compute_stream=tables.copies_on_compute_streams(trace),
+        steps=step_table(analysis.steps, waits, exposure, time),
         devices=tables.device_table(analysis.device_names, analysis.devices),
         streams=tables.stream_table(trace),
         queue=(

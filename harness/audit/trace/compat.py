@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.trace.audit import find_steps
 from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL, launching_calls
 from harness.audit.trace.load import load_trace
-from harness.audit.trace.owners import is_step
+from harness.audit.trace.steps import find_steps
 from harness.errors import UsageError
 from harness.records import Record
 
@@ -135,14 +134,12 @@ def _merged(start: Int64, end: Int64) -> tuple[int, int]:
 
 def _before_last_step(trace: Trace, launcher: Int64, fractional: bool) -> Bool:
     """Device rows queued before the last of at least two profiler steps began."""
-    marks = np.array([is_step(name) for name in trace.names], dtype=np.bool_)
-    starts = [t.start[marks[t.name]] for t in (trace.annotations, trace.ops) if len(t)]
-    steps = np.concatenate(starts) if starts else np.zeros(0, dtype=np.int64)
+    steps = find_steps(trace)
     everything = np.ones(len(trace.device), dtype=np.bool_)
-    _, num_steps = find_steps(trace)
-    if num_steps is None or num_steps < 2:
+    if len({step.name for step in steps}) < 2:
         return everything
-    last, _ = _rounded(steps.max(keepdims=True), steps.max(keepdims=True), fractional)
+    begin = np.array([steps[-1].start], dtype=np.int64)
+    last, _ = _rounded(begin, begin, fractional)
     called, _ = _rounded(trace.calls.start, trace.calls.end, fractional)
     if not len(called):
         return ~everything

@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.audit.trace.apis import ApiRole, base_name, is_device_wide
 from harness.audit.trace.columns import MEMCPY, Bool, Int32, Int64, Interner
+from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL
 from harness.audit.trace.stacks import FrameKind, Stack, enclosing_stacks
 
@@ -91,6 +92,16 @@ class Waits:
             [stack for stack, keep in zip(self.stacks, chosen, strict=True) if keep],
             self.own[chosen],
         )
+
+
+def blocked_time(trace: Trace, waits: Waits) -> Intervals:
+    """Time in which at least one thread was inside a call of a wait."""
+    start, end = trace.calls.start[waits.call], trace.calls.end[waits.call]
+    # What is blocked beyond the naming call lies in the copy call, with which the wait begins.
+    in_copy = waits.blocked - (end - start)
+    return Intervals.union_of(
+        np.concatenate((start, waits.start)), np.concatenate((end, waits.start + in_copy))
+    )
 
 
 def count_api_calls(trace: Trace) -> dict[str, int]:
