@@ -20,6 +20,8 @@ class ScheduledCopy:
     lane: str
     run: Callable[[], None]
     after: Sequence[ScheduledCopy]
+    host: int | None = None
+    """Address of the host buffer."""
     done: bool = False
 
 
@@ -39,6 +41,7 @@ class ScheduledCopyEngine:
     allocation_limit: int | None = None
     """Most device bytes to hand out at once; over it, `torch.OutOfMemoryError`."""
     calls: list[str] = field(default_factory=list)
+    copies: list[ScheduledCopy] = field(default_factory=list)
     _queued: deque[ScheduledCopy] = field(default_factory=deque)
     _num_calls: int = 0
     _device_memory: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
@@ -58,12 +61,12 @@ class ScheduledCopyEngine:
     def offload(
         self, source: torch.Tensor, target: torch.Tensor, after: Sequence[ScheduledCopy]
     ) -> ScheduledCopy:
-        return self._queue("offload", _weak_copy(source, target), after)
+        return self._queue("offload", _weak_copy(source, target), after, target)
 
     def reload(
         self, source: torch.Tensor, target: torch.Tensor, after: Sequence[ScheduledCopy]
     ) -> ScheduledCopy:
-        return self._queue("reload", lambda: _write(target, source), after)
+        return self._queue("reload", lambda: _write(target, source), after, source)
 
     def wait(self, mark: ScheduledCopy, *_reads: torch.Tensor) -> None:
         self.calls.append(f"wait-{mark.lane}")
@@ -85,10 +88,15 @@ class ScheduledCopyEngine:
             self._run(self._queued[0])
 
     def _queue(
-        self, lane: str, run: Callable[[], None], after: Sequence[ScheduledCopy]
+        self,
+        lane: str,
+        run: Callable[[], None],
+        after: Sequence[ScheduledCopy],
+        host: torch.Tensor,
     ) -> ScheduledCopy:
         self.calls.append(lane)
-        copy = ScheduledCopy(lane, run, after)
+        copy = ScheduledCopy(lane, run, after, host.data_ptr())
+        self.copies.append(copy)
         self._queued.append(copy)
         self._advance()
         return copy

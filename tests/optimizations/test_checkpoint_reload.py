@@ -154,7 +154,10 @@ def test_offloaded_inputs_leave_the_device(variant: str, num_resident: int) -> N
     loss = model(rows(8))
     # `prefetch` has not waited for the last offload yet, which is one more.
     assert sum(not ref.expired() for ref in inputs) == num_resident
+    num_inputs = len(inputs)
     loss.backward()
+    del loss
+    assert all(ref.expired() for ref in inputs[:num_inputs])
     attachment.detach()
 
 
@@ -301,7 +304,11 @@ def test_second_order_gradients_are_those_of_plain(variant: str) -> None:
         gradients = torch.autograd.grad(
             model(rows(8)), parameters, create_graph=True, allow_unused=True
         )
-        torch.stack([g.square().sum() for g in gradients if g is not None]).sum().backward()
+        penalty = torch.stack([g.square().sum() for g in gradients if g is not None]).sum()
+        del gradients
+        # In between, other layers' inputs pass through the buffers.
+        step(model, rows(8, seed=5))
+        penalty.backward()
         return take_gradients(model)
 
     attachment = ALL.attach(model)
@@ -331,8 +338,13 @@ def test_a_forward_without_backward_gives_its_buffers_back(variant: str) -> None
     expected = step(model, rows(8))
     attachment = ALL.attach(model)
     attachment.select(variant)
+    inputs: list[StorageWeakRef] = []
+    for layer in model.layers:
+        layer.probe = lambda _, hidden: inputs.append(StorageWeakRef(hidden.untyped_storage()))
     for _ in range(4):
         model(rows(8))
+        # `prefetch` holds what it has not waited for, and nothing holds the graph.
+        assert sum(not ref.expired() for ref in inputs) == (variant == "prefetch")
     once = attachment.host_buffer_bytes()
     assert once <= NUM_LAYERS * 8 * ROW_BYTES
     assert_same_bits(step(model, rows(8)), expected)

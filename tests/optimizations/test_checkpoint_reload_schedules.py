@@ -23,7 +23,7 @@ from tests.optimizations.checkpoint_stack import (
     step,
     take_gradients,
 )
-from tests.optimizations.scheduled_engine import ScheduledCopyEngine
+from tests.optimizations.scheduled_engine import ScheduledCopy, ScheduledCopyEngine
 
 if TYPE_CHECKING:
     from optimizations.checkpoint_reload import CheckpointReloadAttachment
@@ -127,6 +127,23 @@ def test_any_schedule_of_copies_gives_the_bits_of_plain(
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected, strict=True):
         assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("variant", OFFLOADING)
+def test_a_copy_starts_after_the_last_copy_of_its_host_buffer(variant: str) -> None:
+    model = make_stack(NUM_LAYERS)
+    engine = ScheduledCopyEngine()
+    attachment = attach(model, variant, engine)
+    for _ in range(3):
+        step(model, rows(8))
+    last: dict[int | None, ScheduledCopy] = {}
+    for copy in engine.copies:
+        assert copy.host not in last or last[copy.host] in copy.after
+        last[copy.host] = copy
+    assert len(last) == NUM_LAYERS - 1
+    # `prefetch` uses the input whose offload it has not waited for without a reload.
+    assert len(engine.copies) == 3 * (2 * len(last) - (variant == "prefetch"))
+    attachment.detach()
 
 
 @pytest.mark.parametrize("variant", OFFLOADING)
