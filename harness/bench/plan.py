@@ -25,8 +25,9 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     """`cpu`, `cuda`, `cuda:0`, or the scheme of another backend, such as `emulated:B200`."""
     arms: tuple[Arm, ...]
     budget_s: float = 60.0
-    """Seconds from the end of the build to the end of the run. Only the memory and sync passes, a
-    few steps for each arm, may run past it, and only where a step is long against the budget."""
+    """Seconds from the end of the build to the end of the run. Where a step is long against it the
+    run takes longer: every arm is warmed up, checked and timed once whatever the budget, and the
+    memory and sync passes are left out only after twice the budget."""
     precision: float = 0.01
     """Half-width of the interval of every comparison at which measuring stops."""
     phases: tuple[Phase, ...] = ("batch",)

@@ -61,6 +61,8 @@ _INSPECTION_STEPS = 5
 """Steps an arm takes in the memory and sync passes, for the time set aside for them."""
 _INSPECTION_SHARE = 0.25
 """At most this share of the budget is set aside; the timed blocks come first."""
+_INSPECTION_LIMIT = 2.0
+"""No arm is inspected once the run has taken this many budgets."""
 _ENERGY_SECONDS = 1.0
 """Long against the tens of milliseconds between two updates of a GPU's energy counter."""
 
@@ -132,6 +134,7 @@ class _Run:
     now: Callable[[], float]
     samples: list[Sample] = field(default_factory=list)
     remaining_s: float | None = None
+    began_s: float = 0.0
 
     def compare(self) -> EndCause:
         """Warm up, check parity and time blocks, with every arm attached once.
@@ -140,7 +143,8 @@ class _Run:
         as zero). The others step only once they have shown that they compute the same: a broken
         one would spoil the weights for all.
         """
-        deadline_s = self.now() + self.plan.budget_s
+        self.began_s = self.now()
+        deadline_s = self.began_s + self.plan.budget_s
         clock = self.backend.clock()
         with (
             self._watch_steadiness(),
@@ -166,7 +170,11 @@ class _Run:
         if not (probes or sync_probe or meter):
             return
         kept = TrainingState(self.workload)
-        for arm in self._arm_names():
+        for number, arm in enumerate(self._arm_names()):
+            if self.now() - self.began_s > _INSPECTION_LIMIT * self.plan.budget_s:
+                left = ", ".join(self._arm_names()[number:])
+                self.emit(Noted(text=f"The time was up before memory and syncs of {left}."))
+                return
             with attached(self.choices, self.optimizations, self.workload.model) as switch:
                 if probes:
                     self._prepare("memory", switch, arm, block=0)

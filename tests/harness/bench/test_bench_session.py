@@ -140,6 +140,16 @@ def test_the_budget_ends_it_on_the_callers_clock() -> None:
     assert next(ticks) < 62
 
 
+def test_memory_is_left_out_with_a_note_where_the_run_took_twice_its_budget() -> None:
+    events: list[Event] = []
+    ticks = iter(range(10_000))
+    plan = toy_plan(budget_s=1.0)
+    measure(plan, events.append, lambda: False, lambda: float(next(ticks)))
+    assert len({sample.block for sample in timed_samples(events) if not sample.warmup}) == 1
+    assert not of(events, MemoryMeasured)
+    assert "before memory and syncs of baseline, fast" in of(events, Noted)[-1].text
+
+
 def test_a_stop_between_steps_keeps_what_was_measured() -> None:
     events = carry_out(toy_plan(), stop_after=7)
     assert of(events, Ended)[0].cause == "stopped"
