@@ -14,13 +14,13 @@ from harness.audit.report import AuditReport, CopySummary, Site
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.audit.tally import CopyKey, SiteCount, SiteKey, Tally
+    from harness.audit.tally import CopyKey, Counts, SiteCount, SiteKey
 
 SiteIdentity = tuple[Any, ...]
 
 
 def build_report(
-    tally: Tally,
+    counts: Counts,
     *,
     target: str,
     device: str,
@@ -30,7 +30,7 @@ def build_report(
     unjudged: Sequence[str] = (),
 ) -> AuditReport:
     """The report of `steps` recorded steps."""
-    sites = _sites(tally.sites, steps)
+    sites = _sites(counts.sites, steps)
     waits = tuple(site for site in sites if site.intended is None)
     return AuditReport(
         source="emulated",
@@ -40,7 +40,7 @@ def build_report(
         syncs_per_step=sum(site.count_per_step * site.syncs_per_call for site in waits),
         sites=waits,
         intended=tuple(site for site in sites if site.intended is not None),
-        copies=_copies(tally.copies, steps),
+        copies=_copies(counts.copies, steps),
         values="shapes" if shapes_only else "values",
         notes=tuple(notes),
         unjudged=tuple(unjudged),

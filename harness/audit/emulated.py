@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.audit.attribution import Attribution
 from harness.audit.build import build_report
+from harness.audit.failures import as_workload_error
 from harness.audit.frames import CodeBook
-from harness.audit.tally import Tally
+from harness.audit.tally import Counts, Tally
 from harness.audit.target import load_target, make_step
+from harness.emulator.capacity import ValuesLimit
 from harness.emulator.choices import Choices, Routing
 from harness.emulator.device import EmulatedDevice
 from harness.emulator.patches import Patches
-from harness.errors import GaplessError, UsageError, WorkloadError
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from harness.emulator.events import Observer
 
 Mode = Literal["auto", "values", "shapes"]
-Boundary = Literal["explicit", "optimizer"]
+Boundary = Literal["explicit", "optimizer", "script"]
+
+_NOTHING_RAN = (
+    "Nothing ran on the emulated GPU: the step works on CPU tensors, which make nobody wait; build "
+    "the model inside the audit with device='cuda', or move it and its inputs there."
+)
 
 
 class AuditComplete(BaseException):
@@ -43,8 +49,13 @@ class EmulatedAudit:
     """Everything inside the `with` block runs on the emulated GPU and is counted by site.
 
     Steps end at `mark_step()` (`boundary="explicit"`) or after each step of the optimizer that
-    stepped first (`boundary="optimizer"`). The first `skip` steps are not recorded; after `steps`
-    more, recording stops, and with `stop=True` `AuditComplete` leaves the block.
+    stepped first (`boundary="optimizer"`). `boundary="script"` is the latter for a whole script:
+    what comes before the first step, with that step, and what comes after the last one are no
+    training, and are left out where there are more steps than that.
+
+    The first `skip` steps are not recorded; after `steps` more, recording stops, and with
+    `stop=True` `AuditComplete` leaves the block. `mode="auto"` computes real values as long as
+    they are small, then shapes only.
     """
 
     def __init__(
@@ -55,7 +66,7 @@ class EmulatedAudit:
         target: str = "with block",
         boundary: Boundary = "optimizer",
         steps: int | None = None,
-        skip: int = 0,
+        skip: int | None = None,
         stop: bool = False,
         routing: Routing = "uniform",
         seed: int = 0,
@@ -64,22 +75,29 @@ class EmulatedAudit:
     ) -> None:
         if steps is not None and steps < 1:
             raise UsageError(f"An audit needs at least one step; steps={steps} is none.")
+        if skip is not None and skip < 0:
+            raise UsageError(f"skip={skip} is no number of steps; give 0 or more.")
         self.device = EmulatedDevice(
-            gpu, shapes_only=mode == "shapes", choices=Choices(seed, routing)
+            gpu,
+            shapes_only=mode == "shapes",
+            values_limit=ValuesLimit.for_mode(mode),
+            choices=Choices(seed, routing),
         )
         self.target = target
+        self.book = CodeBook(user_files)
         self._boundary = boundary
         self._steps = steps
-        self._skip = skip
+        self._skip = skip if skip is not None else int(boundary == "script")
+        self._keeps_skipped = skip is None and boundary == "script"
         self._stop = stop
-        self._attribution = Attribution(CodeBook(user_files))
+        self._attribution = Attribution(self.book)
         self._tally = Tally(self._attribution)
+        self._counts = Counts()
+        self._skipped = Counts()
         self._patches = Patches()
         self._done = 0
         self._recorded = 0
         self._stepping: torch.optim.Optimizer | None = None
-        self._open = False
-        self._ops_at_boundary = 0
         self._report: AuditReport | None = None
         for observer in (self._tally, *observers):
             self.device.add_observer(observer)
@@ -100,15 +118,21 @@ class EmulatedAudit:
         """Add a sentence to the report's notes, once."""
         self.device.note(sentence)
 
+    def record(self, recording: bool) -> None:
+        """Count from here on, or do not."""
+        self._tally.recording = recording
+
     def mark_step(self) -> None:
         """End a step here."""
+        counts = self._tally.take()
         self._done += 1
-        if self._tally.recording:
+        if self._done <= self._skip:
+            self._skipped.add(counts)
+        elif self._tally.recording:
             self._recorded += 1
-            self._tally.end_step()
-        self._ops_at_boundary = self.device.dispatcher.num_ops
+            self._counts.add(counts)
         complete = self._steps is not None and self._recorded >= self._steps
-        self._tally.recording = self._done >= self._skip and not complete
+        self.record((self._done >= self._skip or self._keeps_skipped) and not complete)
         if complete and self._stop:
             raise AuditComplete
 
@@ -117,9 +141,9 @@ class EmulatedAudit:
         try:
             self._attribution.start(self._patches)
             self.device.dispatcher.before_op = self._attribution.before_op
-            if self._boundary == "optimizer":
+            if self._boundary != "explicit":
                 self.device.phases.on_optimizer_step.append(self._after_optimizer)
-            self._tally.recording = self._skip == 0
+            self.record(self._skip == 0 or self._keeps_skipped)
         except BaseException:
             self._leave()
             raise
@@ -147,20 +171,44 @@ class EmulatedAudit:
             self.mark_step()
 
     def _finish(self) -> None:
+        rest = self._tally.take()
+        if self._boundary != "script":
+            # What follows the optimizer's step belongs to it, such as reading the loss.
+            self._counts.add(rest)
+        elif not self._recorded:
+            self._counts.add(self._skipped)
+            self._counts.add(rest)
+            self.note(
+                "The script took no step after its first, so its set-up is counted as well."
+                if self._done
+                else "The script took no optimizer step; the figures are for the whole of it."
+            )
         shapes = self.device.shapes_only
         how = "shapes only" if shapes else "real values"
-        notes = list(self.device.notes)
-        if shapes:
-            notes.append(self.device.choices.describe())
         self._report = build_report(
-            self._tally,
+            self._counts,
             target=self.target,
             device=f"emulated {self.device.gpu.key} ({how})",
             # A block without an optimizer step is one step as a whole.
             steps=max(self._recorded, 1),
             shapes_only=shapes,
-            notes=notes,
+            notes=self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        device = self.device
+        notes = list(device.notes)
+        if not device.dispatcher.num_ops:
+            notes.append(_NOTHING_RAN)
+        if device.shapes_only:
+            notes.append(device.choices.describe())
+        peak, capacity = device.memory.peak_bytes, device.gpu.memory_bytes
+        if peak > capacity:
+            notes.append(
+                f"The step holds up to {peak / 1e9:.0f} GB, more than the {capacity / 1e9:.0f} GB "
+                f"of one {device.gpu.key}."
+            )
+        return notes
 
 
 def audit_callable(
@@ -192,14 +240,11 @@ def audit_callable(
         seed=seed,
         observers=observers,
     )
-    with _as_workload_error(audit.target), audit:
-        audit._tally.recording = False
+    with as_workload_error(f"The step of {audit.target}", audit.book), audit:
+        audit.record(False)
         run = make_step(step) if build else step
-        for _ in range(warmup):
-            run()
-            audit.mark_step()
-        audit._tally.recording = True
-        for _ in range(steps):
+        audit.record(warmup == 0)
+        for _ in range(warmup + steps):
             run()
             audit.mark_step()
     return audit.report
@@ -227,15 +272,3 @@ def audit_target(
         seed=seed,
         build=True,
     )
-
-
-@contextlib.contextmanager
-def _as_workload_error(target: str) -> Any:
-    try:
-        yield
-    except GaplessError:
-        raise
-    except Exception as error:
-        raise WorkloadError(
-            f"The step of {target} raised {type(error).__name__}: {error}"
-        ) from error

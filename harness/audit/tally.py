@@ -36,7 +36,7 @@ class SiteCount:
     num_bytes: int | None = None
     modules: set[str] = field(default_factory=set)
     inputs: dict[int, set[int]] = field(default_factory=dict)
-    """Digest of the input -> module calls of the present step that worked on it."""
+    """Lineage of the input -> module calls of the present step that worked on it."""
     same_input_in_modules: bool = False
 
 
@@ -49,6 +49,29 @@ class CopyKey:
     blocking: bool
 
 
+@dataclass
+class Counts:
+    """Waits and copies of a stretch of the run."""
+
+    sites: dict[SiteKey, SiteCount] = field(default_factory=dict)
+    copies: dict[CopyKey, tuple[int, int]] = field(default_factory=dict)
+    """Copy -> (count, bytes)."""
+
+    def add(self, other: Counts) -> None:
+        """Count what `other` counted, too."""
+        for key, count in other.sites.items():
+            mine = self.sites.setdefault(key, SiteCount())
+            mine.calls += count.calls
+            mine.syncs += count.syncs
+            if count.num_bytes is not None:
+                mine.num_bytes = (mine.num_bytes or 0) + count.num_bytes
+            mine.modules |= count.modules
+            mine.same_input_in_modules |= count.same_input_in_modules
+        for copy, (number, num_bytes) in other.copies.items():
+            before, bytes_before = self.copies.get(copy, (0, 0))
+            self.copies[copy] = (before + number, bytes_before + num_bytes)
+
+
 class Tally:
     """An observer that counts waits by site, while `recording`."""
 
@@ -57,9 +80,7 @@ class Tally:
     def __init__(self, attribution: Attribution) -> None:
         self._attribution = attribution
         self.recording = False
-        self.sites: dict[SiteKey, SiteCount] = {}
-        self.copies: dict[CopyKey, tuple[int, int]] = {}
-        """Copy -> (count, bytes)."""
+        self._counts = Counts()
 
     def on_event(self, event: OpEvent) -> None:
         """Count what this op waited for and copied."""
@@ -68,18 +89,18 @@ class Tally:
         if event.copy is not None:
             memory = {True: "pinned", False: "pageable", None: "device"}[event.copy.pinned]
             key = CopyKey(event.copy.direction, memory, event.copy.blocking)
-            count, num_bytes = self.copies.get(key, (0, 0))
-            self.copies[key] = (count + 1, num_bytes + event.copy.num_bytes)
+            count, num_bytes = self._counts.copies.get(key, (0, 0))
+            self._counts.copies[key] = (count + 1, num_bytes + event.copy.num_bytes)
         for wait in event.waits:
             self._count(event, wait)
 
     def on_stream_action(self, action: StreamAction) -> None:
         """Streams make nobody wait by themselves."""
 
-    def end_step(self) -> None:
-        """Inputs of different steps are not compared."""
-        for site in self.sites.values():
-            site.inputs.clear()
+    def take(self) -> Counts:
+        """What was counted since the last call. Inputs are compared within one such stretch."""
+        taken, self._counts = self._counts, Counts()
+        return taken
 
     def _count(self, event: OpEvent, wait: Wait) -> None:
         cause = self._attribution.explain()
@@ -91,7 +112,7 @@ class Tally:
             library=cause.library,
             intended=intended_reason(),
         )
-        site = self.sites.setdefault(key, SiteCount())
+        site = self._counts.sites.setdefault(key, SiteCount())
         site.calls += 1
         site.syncs += wait.syncs
         if event.copy is not None:
@@ -99,7 +120,7 @@ class Tally:
         path = self._attribution.module_path(cause.module)
         if path is not None:
             site.modules.add(path)
-        if event.input_digest is not None and cause.module_call:
-            calls = site.inputs.setdefault(event.input_digest, set())
+        if event.input_lineage is not None and cause.module_call:
+            calls = site.inputs.setdefault(event.input_lineage, set())
             calls.add(cause.module_call)
             site.same_input_in_modules |= len(calls) > 1

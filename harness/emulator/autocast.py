@@ -71,7 +71,9 @@ def patch_autocast(patches: Patches) -> None:
 
 
 @cache
-def _register() -> torch.library.Library:
+def _register() -> tuple[torch.library.Library, ...]:
+    others = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  # type: ignore[no-untyped-call]
+    others.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
     library = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")  # type: ignore[no-untyped-call]
     for names, kernel_of in (
         (_LOWER_PRECISION, _lower),
@@ -83,7 +85,7 @@ def _register() -> torch.library.Library:
             packet, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet), overload or "default")
             library.impl(name, kernel_of(op))  # type: ignore[no-untyped-call]
-    return library
+    return others, library
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
@@ -122,9 +124,14 @@ def _float32(op: Any) -> Callable[..., Any]:
 
 
 def _float32_unless_dtype(op: Any) -> Callable[..., Any]:
+    names = [argument.name for argument in op._schema.arguments]
+    place = names.index("dtype")
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        first = args[0]
-        if kwargs.get("dtype") is None and first.dtype in (torch.float16, torch.bfloat16):
+        if len(args) > place:
+            # The dispatcher passes arguments by position wherever the schema lets it.
+            args, kwargs = args[:place], {**kwargs, "dtype": args[place]}
+        if kwargs.get("dtype") is None and args[0].dtype in (torch.float16, torch.bfloat16):
             kwargs["dtype"] = torch.float32
         with _no_autocast():
             return op(*args, **kwargs)

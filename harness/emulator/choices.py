@@ -3,6 +3,8 @@
 - A value that came from floats reads as 1.0 (float), 0 (integer), False (bool).
 - Checks pass: `all()` is True, `any()` is False, `equal` and `allclose` are True; nothing
   overflows, so `found_inf` stays 0.
+- Draws are a function of the seed and the shapes, so that recompute draws what forward drew, and
+  every layer routes alike.
 - Choices among n (router `topk`, `argmax`, `sort`, `multinomial`) are drawn without replacement,
   uniformly or skewed (weights falling as 1/rank over a fixed random order).
 - A mask out of floats selects half of its elements.
@@ -10,12 +12,13 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Routing = Literal["uniform", "skewed"]
 
@@ -29,8 +32,7 @@ class Choices:
     def __init__(self, seed: int = 0, routing: Routing = "uniform") -> None:
         self.seed = seed
         self.routing = routing
-        self._generator = torch.Generator().manual_seed(seed)
-        self._weights: dict[int, torch.Tensor] = {}
+        self._drawn: dict[tuple[object, ...], torch.Tensor] = {}
 
     def describe(self) -> str:
         """One sentence for the report."""
@@ -58,6 +60,12 @@ class Choices:
 
         `shape` is the shape of the result; returns int64 of that shape.
         """
+        key = ("pick", tuple(shape), dim, num_classes)
+        return self._once(key, lambda g: self._pick(g, shape, dim, num_classes))
+
+    def _pick(
+        self, generator: torch.Generator, shape: Sequence[int], dim: int, num_classes: int
+    ) -> torch.Tensor:
         dim = dim % max(len(shape), 1)
         num_picks = shape[dim] if shape else 1
         rows = 1
@@ -65,12 +73,13 @@ class Choices:
             if position != dim:
                 rows *= length
         if rows * num_classes > 1 << 25 or num_picks > num_classes:
-            flat = torch.randint(num_classes, (rows, num_picks), generator=self._generator)
+            flat = torch.randint(num_classes, (rows, num_picks), generator=generator)
         else:
-            noise = torch.rand((rows, num_classes), generator=self._generator)
+            noise = torch.rand((rows, num_classes), generator=generator)
             if self.routing == "skewed":
                 # Exponential races: the k smallest of Exp(weight) are a weighted draw.
-                noise = -noise.clamp_min(1e-12).log() / self._class_weights(num_classes)
+                ranks = torch.randperm(num_classes, generator=generator) + 1
+                noise = -noise.clamp_min(1e-12).log() * ranks
             flat = noise.topk(num_picks, dim=1, largest=False, sorted=False).indices
         if not shape:
             return flat.reshape(())
@@ -83,12 +92,16 @@ class Choices:
 
     def mask(self, shape: Sequence[int]) -> torch.Tensor:
         """A mask out of floats: True for about half."""
-        return torch.rand(tuple(shape), generator=self._generator) < 0.5
+        return self._once(
+            ("mask", tuple(shape)), lambda g: torch.rand(tuple(shape), generator=g) < 0.5
+        )
 
-    def _class_weights(self, num_classes: int) -> torch.Tensor:
-        weights = self._weights.get(num_classes)
-        if weights is None:
-            order = torch.randperm(num_classes, generator=self._generator)
-            weights = 1.0 / (order + 1).float()
-            self._weights[num_classes] = weights
-        return weights
+    def _once(
+        self, key: tuple[object, ...], draw: Callable[[torch.Generator], torch.Tensor]
+    ) -> torch.Tensor:
+        """A copy of what was drawn for this key."""
+        drawn = self._drawn.get(key)
+        if drawn is None:
+            generator = torch.Generator().manual_seed(zlib.crc32(repr((self.seed, key)).encode()))
+            drawn = self._drawn[key] = draw(generator)
+        return drawn.clone()

@@ -31,16 +31,18 @@ def copy_of(
     *,
     pinned: bool | None = None,
     size_of: torch.Tensor | None = None,
-) -> Copy:
-    """The copy of `source` to the device, or from it to the host.
+) -> Copy | None:
+    """The copy of `source` to the device, or from it to the host; `None` where there is no data.
 
     `size_of` gives the number of elements where it differs from the source's (broadcast).
     `pinned` is whether the host side is pinned; by default the source's, or for a copy to the host
     what torch does: pageable when blocking, pinned staging otherwise.
     """
+    elements = (source if size_of is None else size_of).numel()
+    if elements == 0:
+        return None  # torch returns before it reaches the driver
     if pinned is None:
         pinned = is_pinned(source) if to_device else non_blocking
-    elements = (source if size_of is None else size_of).numel()
     return Copy(
         direction="h2d" if to_device else "d2h",
         num_bytes=elements * source.element_size(),

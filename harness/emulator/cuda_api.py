@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
+from torch.utils._pytree import tree_map_only
 
 from harness.emulator.copies import is_pinned, mark_pinned
+from harness.emulator.reading import Reading
+from harness.emulator.tensor import EmulatedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +44,7 @@ def patch_cuda(
         if hasattr(torch.cuda.memory, name) and name != "memory":
             patches.set(torch.cuda.memory, name, answer)
     _patch_accelerator(patches, gpu, answers)
+    patches.set(EmulatedTensor, "record_stream", lambda t, stream: streams.record_tensor(t, stream))
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
 
@@ -92,11 +96,35 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     patches.set(torch.Tensor, "pin_memory", pin_memory)
     patches.set(torch.Tensor, "is_pinned", lambda self, device=None: is_pinned(self))
     patches.wrap(torch.Tensor, "new_tensor", named)
-    for name in ("tensor", "as_tensor", "asarray"):
+    for name in ("as_tensor", "asarray"):
         patches.wrap(torch, name, named)
+    patches.wrap(torch, "tensor", lambda original, data, **kw: named(original, _read(data), **kw))
     patches.set(torch, "Generator", _generator_class())
+    patches.wrap(torch, "load", _load)
     # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched.
     patches.set(torch.cuda, "_lazy_init", lambda: None)
+
+
+def _read(data: Any) -> Any:
+    """Nested lists as `torch.tensor` takes them, each device scalar in them read one by one."""
+    if type(data) is EmulatedTensor and data.dim() == 0:
+        return data.item()
+    if type(data) not in (list, tuple):
+        return data
+    if any(isinstance(item, EmulatedTensor | list | tuple) for item in data):
+        with Reading("implicit_scalar_arg"):
+            return [_read(item) for item in data]
+    return data
+
+
+def _load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`torch.load` to the device: read on the host, then copied tensor by tensor."""
+    place = args[1] if len(args) > 1 else kwargs.get("map_location")
+    if not isinstance(place, str | torch.device) or torch.device(place).type != "cuda":
+        return original(*args, **kwargs)
+    kwargs["map_location"] = "cpu"
+    loaded = original(args[0], **kwargs)
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to("cuda"), loaded)
 
 
 def _generator_class() -> type:

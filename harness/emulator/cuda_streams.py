@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from harness.emulator.dispatch import Dispatcher
+    from harness.emulator.tensor import EmulatedTensor
 
 
 class StreamApi:
@@ -118,6 +119,10 @@ class StreamApi:
         action = StreamAction(kind, self.dispatcher.num_ops, stream, event, storage)
         for observer in self.dispatcher.observers:
             observer.on_stream_action(action)
+
+    def record_tensor(self, tensor: EmulatedTensor, stream: Any) -> None:
+        """`Tensor.record_stream`: the allocation outlives the stream's present work."""
+        self.tell("record_tensor", stream.number, None, tensor._storage.number)
 
     def current(self, device: Any = None) -> Any:
         """The stream that ops go to now."""

@@ -11,12 +11,14 @@ import torch
 from harness.emulator.attention import register_attention
 from harness.emulator.autocast import patch_autocast
 from harness.emulator.backend import emulated_device, set_available
+from harness.emulator.backward_errors import patch_backward
 from harness.emulator.choices import Choices
 from harness.emulator.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda_streams import StreamApi
 from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
 from harness.emulator.gpus import GpuSpec, find_gpu
+from harness.emulator.libraries import libraries_see_the_device
 from harness.emulator.memory import MemoryBook
 from harness.emulator.patches import Patches
 from harness.emulator.phases import PhaseTracker
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from harness.emulator.capacity import ValuesLimit
     from harness.emulator.events import Observer
 
 
 class EmulatedDevice:
     """Code inside `with EmulatedDevice(...)` believes it runs on one CUDA GPU.
 
-    `shapes_only` keeps no data of large floating tensors. Enter it once: a second device at the
-    same time, or the same one again, raises `UsageError`.
+    `shapes_only` keeps no data of large floating tensors; `values_limit` bounds the data of a
+    device that keeps it. Enter it once: a second device at the same time, or the same one again,
+    raises `UsageError`.
     """
 
     _active: EmulatedDevice | None = None
@@ -44,24 +48,30 @@ class EmulatedDevice:
         gpu: str = "H100",
         *,
         shapes_only: bool = False,
+        values_limit: ValuesLimit | None = None,
         choices: Choices | None = None,
         now_ms: Callable[[], float] | None = None,
     ) -> None:
         self.gpu: GpuSpec = find_gpu(gpu)
-        self.shapes_only = shapes_only
         self.choices = choices or Choices()
         self.memory = MemoryBook(self.gpu.memory_bytes)
         self.streams = StreamBook()
         self.phases = PhaseTracker()
         self.dispatcher = Dispatcher(
-            emulated_device(), self.memory, self.streams, self.phases, self.choices, shapes_only
-        )
+            emulated_device(), self.memory, self.streams, self.phases, self.choices, shapes_only,
+            values_limit,
+        )  # fmt: skip
         self.stream_api = StreamApi(self.dispatcher, self.streams, now_ms or (lambda: 0.0))
         self.notes: list[str] = []
         """What a reader must know, one sentence each: compile ran eagerly, ..."""
         self._patches = Patches()
         self._exits = contextlib.ExitStack()
         self._used = False
+
+    @property
+    def shapes_only(self) -> bool:
+        """Whether large floating tensors have no data; it becomes so beyond `values_limit`."""
+        return self.dispatcher.shapes_only
 
     def add_observer(self, observer: Observer) -> None:
         """Tell `observer` of each op (or wait) from now on."""
@@ -101,9 +111,11 @@ class EmulatedDevice:
         patch_tensors(self._patches, self.dispatcher.device)
         patch_autocast(self._patches)
         register_attention()
+        patch_backward(self._patches)
         patch_compile(self._patches, self.note)
         self.phases.start(self._patches)
         exits = self._exits
+        exits.enter_context(libraries_see_the_device())
         # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
         # they would abort the process on a device thread, and the user's frames stay visible.
         exits.enter_context(torch.autograd.set_multithreading_enabled(False))

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.emulator import host_kernels
 from harness.emulator.attention import attention_entry
+from harness.emulator.capacity import PRODUCTS, bytes_to_come
 from harness.emulator.copies import copy_of, copy_waits, is_pinned, mark_pinned
 from harness.emulator.events import Access, Copy, Observer, OpEvent, Wait
 from harness.emulator.memory import MemoryBook, Storage
@@ -24,6 +25,7 @@ from harness.emulator.tensor import EmulatedTensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.emulator.capacity import ValuesLimit
     from harness.emulator.choices import Choices
     from harness.emulator.phases import PhaseTracker
     from harness.emulator.streams import StreamBook
@@ -58,6 +60,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phases: PhaseTracker,
         choices: Choices,
         shapes_only: bool,
+        values_limit: ValuesLimit | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
@@ -65,6 +68,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.streams = streams
         self.phases = phases
         self.shapes_only = shapes_only
+        self._values_limit = None if shapes_only else values_limit
         self.num_ops = 0
         self._engine = ShapeEngine(choices, self.layout_of, self._layout_number)
         self._facts: dict[Any, OpFacts] = {}
@@ -74,6 +78,12 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._version = running_torch_version()
         self.before_op: Callable[[], None] | None = None
         """Called before each op on the device, with the user's frames on the stack."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled while the device is active; torch's guard against compiling this mode
+        # would cost several microseconds at every op.
+        return False
 
     # ---- observers
 
@@ -150,15 +160,21 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._copy_(facts, args, kwargs)
         waits = self._judge(facts, args, kwargs) if facts.rules else ()
         reads = self._accesses(tensors) if self._all_ops else ()
-        digest = self._digest(args) if waits else None
+        lineage = self._lineage(args) if waits else None
         result, signature = self._compute(facts, func, args, kwargs, tensors, to_device)
         self.num_ops += 1
+        if tensors and type(result) is EmulatedTensor and not facts.random:
+            fresh = result._storage.version == 0 and facts.returns[0][0] == "new"
+            if fresh and not result.dtype.is_floating_point:
+                self._inherit(facts, args, kwargs, tensors, result, signature)
         if facts.marks is not None:
             place, mark = facts.marks
             args[place]._storage.marks = mark
         if waits or self._all_ops:
             writes = self._writes(facts, args, kwargs, result) if self._all_ops else ()
-            self._emit(facts.full_name, waits, None, reads, writes, signature, facts.random, digest)
+            self._emit(
+                facts.full_name, waits, None, reads, writes, signature, facts.random, lineage
+            )
         return result
 
     def _learn(self, func: Any) -> OpFacts:
@@ -202,15 +218,33 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         to_device: bool,
     ) -> tuple[Any, tuple[object, ...]]:
         """The result of the op, and its signature where somebody needs it."""
+        if self._values_limit is not None:
+            self._keep_within(self._values_limit, facts, args, kwargs, to_device)
         if not self.shapes_only:
             result = self._with_values(facts, func, args, kwargs, to_device)
             return result, (self._engine.signature(facts, args, kwargs) if self._all_ops else ())
         signature = self._engine.signature(facts, args, kwargs)
+        if facts.resizes_in_place:
+            _follow_layout(args[0], self._engine.layout_after(facts, args, kwargs))
         plan = self._engine.plan(signature, facts, args, kwargs, tensors)
         if plan.with_values:
             result = self._with_values(facts, func, args, kwargs, to_device)
             return self._engine.forget_large(result), signature
         return self._from_plan(plan, tensors), signature
+
+    def _keep_within(
+        self, limit: ValuesLimit, facts: OpFacts, args: Args, kwargs: Kwargs, to_device: bool
+    ) -> None:
+        """Hold no more real data than allowed: go on with shapes only, or refuse."""
+        needed = self.memory.live_bytes
+        if to_device or facts.name in PRODUCTS:
+            needed += bytes_to_come(facts.name, args, kwargs)
+        if needed <= limit.num_bytes:
+            return
+        if limit.beyond == "fail":
+            raise limit.refuse(needed)
+        self.shapes_only = True
+        self._values_limit = None
 
     def _with_values(
         self, facts: OpFacts, func: Any, args: Args, kwargs: Kwargs, to_device: bool
@@ -238,26 +272,33 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Device tensors for the host results, sharing storages as the schema says."""
         returns = facts.returns
         if isinstance(result, torch.Tensor):
-            return self._wrap_one(returns[0], args, kwargs, result)
+            return self._wrap_one(returns[0], args, kwargs, result, facts.resizes_in_place)
         if facts.returns_list:
             return [self._wrap_one(returns[0], args, kwargs, item) for item in result]
         if isinstance(result, tuple | list):
             return tuple(
-                self._wrap_one(how, args, kwargs, item) if isinstance(item, torch.Tensor) else item
-                for how, item in zip(returns, result, strict=False)
+                self._wrap_one(how, args, kwargs, item)
+                if isinstance(item, torch.Tensor) and position not in facts.host_returns
+                else item
+                for position, (how, item) in enumerate(zip(returns, result, strict=False))
             )
         return result
 
     def _wrap_one(
-        self, how: tuple[str, int | str | None], args: Args, kwargs: Kwargs, value: torch.Tensor
+        self,
+        how: tuple[str, int | str | None],
+        args: Args,
+        kwargs: Kwargs,
+        value: torch.Tensor,
+        resizes: bool = False,
     ) -> torch.Tensor:
         relation, place = how
         if relation == "new":
             return self.adopt(value)
         source: Any = args[place] if isinstance(place, int) else kwargs[str(place)]
         if relation == "self":
-            if source.shape != value.shape:
-                _follow_resize(source, value)
+            if resizes:
+                _follow_layout(source, value)
             return source  # type: ignore[no-any-return]
         return self._make(value, source._storage if type(source) is EmulatedTensor else None)
 
@@ -393,14 +434,27 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 waits.append(Wait(facts.name, rule.kind, syncs))
         return tuple(waits)
 
-    def _digest(self, args: Args) -> int | None:
+    def _lineage(self, args: Args) -> int | None:
         first = args[0] if args else None
-        if type(first) is not EmulatedTensor or first._value is None or not first._storage.known:
+        if type(first) is not EmulatedTensor:
             return None
-        value = first._value
-        if value.numel() > 1 << 20 or value.dtype.is_floating_point or value.dtype.is_complex:
-            return None
-        return hash((value.shape, value.dtype, value.contiguous().numpy().tobytes()))
+        storage = first._storage
+        return hash((storage.lineage, storage.version, self.layout_of(first)))
+
+    def _inherit(
+        self,
+        facts: OpFacts,
+        args: Args,
+        kwargs: Kwargs,
+        tensors: Sequence[EmulatedTensor],
+        result: EmulatedTensor,
+        signature: tuple[object, ...],
+    ) -> None:
+        """Tell by lineage that masks and indices are computed anew from the same data."""
+        if not signature:
+            signature = self._engine.signature(facts, args, kwargs)
+        sources = [(t._storage.lineage, t._storage.version) for t in tensors]
+        result._storage.lineage = hash((signature, *sources))
 
     def layout_of(self, tensor: EmulatedTensor) -> int:
         """Number of the tensor's layout; equal numbers mean equal layouts."""
@@ -444,13 +498,13 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         writes: tuple[Access, ...],
         signature: tuple[object, ...],
         random: bool,
-        digest: int | None,
+        lineage: int | None,
     ) -> None:
         if not self._all_ops and not self._wait_only:
             return
         event = OpEvent(
             self.num_ops, op, self.phases.current(), self.streams.current, reads, writes,
-            signature, random, waits, copy, digest,
+            signature, random, waits, copy, lineage,
         )  # fmt: skip
         for observer in self._all_ops:
             observer.on_event(event)
@@ -468,8 +522,8 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _follow_resize(tensor: EmulatedTensor, value: torch.Tensor) -> None:
-    """Give the device tensor the layout that an in-place op gave its host values."""
+def _follow_layout(tensor: EmulatedTensor, value: torch.Tensor) -> None:
+    """Give the device tensor the layout that an in-place op gave its host twin."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         tensor.as_strided_(value.shape, value.stride(), value.storage_offset())
     tensor._layout = -1

@@ -67,8 +67,9 @@ class OpEvent(NamedTuple):
     random: bool
     waits: tuple[Wait, ...]
     copy: Copy | None
-    input_digest: int | None
-    """Hash of the input's values for ops whose output size depends on them, else `None`."""
+    input_lineage: int | None
+    """What the op's first argument holds, for an op that waits: equal where the same integer data
+    was computed by the same ops from the same data. `None` where there is none."""
 
 
 class Observer(Protocol):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.emulator import recurrent_kernels
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -169,6 +171,10 @@ def _efficient_backward(
 KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc": _histc,
     "aten::record_stream": _record_stream,
+    "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": recurrent_kernels.lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": recurrent_kernels.gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": recurrent_kernels.gru_cell_backward,
     "aten::_scaled_dot_product_flash_attention": _flash,
     "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
     "aten::_scaled_dot_product_efficient_attention": _efficient,

@@ -30,7 +30,7 @@ class Storage:
     `version` rises with each write, so that `(number, version)` names one state of the data.
     """
 
-    __slots__ = ("address", "book", "known", "marks", "num_bytes", "number", "version")
+    __slots__ = ("address", "book", "known", "lineage", "marks", "num_bytes", "number", "version")
 
     def __init__(self, book: MemoryBook, num_bytes: int, known: bool) -> None:
         self.book = book
@@ -42,6 +42,8 @@ class Storage:
         """What wrote it, where a later read wants to know, such as `found_inf`."""
         book.num_allocations += 1
         self.number = book.num_allocations
+        self.lineage = self.number
+        """Equal for integer data computed by the same ops from the same data; see `Dispatcher`."""
         self.address = book.next_address
         book.next_address += self.num_bytes + _BLOCK_BYTES
         book.live_bytes += self.num_bytes

@@ -18,6 +18,8 @@ _INTEGER_CONSTANTS_DECIDE = ("aten::arange", "aten::linspace", "aten::logspace",
 
 _SHARES_UNDECLARED = ("aten::_unsafe_view", "aten::_reshape_alias", "aten::lift")
 """Ops that share their input's storage though the schema does not say so."""
+_HOST_RETURNS = {"aten::_pack_padded_sequence": (1,)}
+"""Op -> results that stay on the host: batch sizes drive a loop there."""
 _MARKS = {"aten::_amp_foreach_non_finite_check_and_unscale_": (1, "found_inf")}
 """Op -> (argument, mark): what a later read of that argument is known as."""
 
@@ -47,6 +49,8 @@ class OpFacts:
     composite: bool
     """Decomposes above autograd; reaches the dispatcher whole only under inference mode."""
     floats_decide: bool
+    host_returns: tuple[int, ...]
+    """Results that stay on the host."""
     marks: tuple[int, str] | None
     """Argument whose storage is marked, and the mark."""
 
@@ -102,5 +106,6 @@ def learn(op: Any, rules: tuple[Rule, ...]) -> OpFacts:
             op.name(), "CompositeImplicitAutograd"
         ),
         floats_decide=name in _INTEGER_CONSTANTS_DECIDE,
+        host_returns=_HOST_RETURNS.get(name, ()),
         marks=_MARKS.get(name),
     )

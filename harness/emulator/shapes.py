@@ -174,6 +174,12 @@ class ShapeEngine:
         self._plans[signature] = plan
         return plan
 
+    def layout_after(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> torch.Tensor:
+        """A meta tensor of the layout that an in-place op gives its first argument."""
+        twin: torch.Tensor = _as_meta(args[0])
+        facts.op(twin, *args[1:], **kwargs)
+        return twin
+
     def forget_large(self, result: Any) -> Any:
         """Drop the values of results that are too large to keep."""
         for tensor in result if isinstance(result, list | tuple) else (result,):
@@ -253,9 +259,9 @@ class ShapeEngine:
     def _run_meta(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
         kernel = FORMULAS.get(facts.name, facts.op)
         meta_kwargs = {
-            name: _as_meta(value)
+            name: None if name == "generator" else _as_meta(value)
             for name, value in kwargs.items()
-            if name not in ("pin_memory", "generator")
+            if name != "pin_memory"
         }
         if facts.has_device and (kwargs.get("device") is not None or not args):
             meta_kwargs["device"] = _META
