@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from gapless import factory
 from gapless.arms import Choices, parse_arms
 from harness.bench.plan import BenchPlan, with_a_a
+from harness.errors import StoreError
 from optimizations.catalogue import NAMES, create
 from scenarios.catalogue import get
 from scenarios.options import BuildOptions
@@ -33,6 +35,18 @@ STORE_VARIABLE = "GAPLESS_STORE"
 def default_store() -> str:
     """The store where none is given: `GAPLESS_STORE`, else the folder `results` here."""
     return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+
+
+def check_store(root: str) -> None:
+    """Raise `StoreError` where a local store cannot be written, before time goes into a run."""
+    if "://" in root:
+        return
+    path = Path(root).absolute()
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise StoreError(f"The store {root} cannot be written: {nearest} is a file; name another.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise StoreError(f"The store {root} cannot be written: {nearest} refuses; name another.")
 
 
 def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MIN_BUDGET_S = 4.0
 """Less than this leaves too few blocks to say anything."""
+GRACE_S = 10.0
+"""A run that is this much past the deadline is killed; what it measured is kept."""
 FIRST_OVERHEAD_S = 15.0
 """Start, build and memory pass of the first run, before one has been seen."""
 
@@ -36,6 +38,15 @@ class Sweep:
     needs: dict[str, str] = field(default_factory=dict)
     """Claim id -> why there is no record."""
     interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """130 interrupted; 3 a workload failed; 1 an arm fails parity; 0 otherwise."""
+        if self.interrupted:
+            return 130
+        if any(record.status == "failed" for record in self.records):
+            return 3
+        return int(any(not check.passed for record in self.records for check in record.parity))
 
     def rows(self, claims: Sequence[Claim]) -> tuple[ReproduceRow, ...]:
         """One row a claim."""
@@ -50,15 +61,15 @@ def sweep_claims(
     fit: str,
     seconds: float,
     precision: float,
-    inspect: bool,
+    thorough: bool,
     store: str | None,
     show: Callable[[str, float], AbstractContextManager[Callable[[Progress], None]]],
     now: Callable[[], float] = time.monotonic,
 ) -> Sweep:
     """Run each in turn within `seconds` in all, sharing what is left evenly among those to come.
 
-    `inspect` also measures memory and counts syncs, after the timed blocks of each run. A run that
-    cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
+    `thorough` warms up longer and, after the timed blocks, measures memory and counts syncs. A run
+    that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
     """
     sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
     with Interrupts() as interrupts:
@@ -86,9 +97,10 @@ def sweep_claims(
                     precision=precision,
                     phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
                     claims=run.claims,
-                    measure_memory=inspect,
-                    measure_syncs=inspect,
-                    timeout_s=max(deadline_s - began_s, share_s + overhead_s),
+                    warmup_steps=2 if thorough else 1,
+                    measure_memory=thorough,
+                    measure_syncs=thorough,
+                    timeout_s=min(deadline_s - began_s, 2 * share_s) + GRACE_S,
                     command=f"gapless reproduce --only {run.claims[0].id}",
                 )
                 with show(label, deadline_s - began_s - share_s) as on_progress:

@@ -206,16 +206,19 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
 def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     from gapless.cli.progress import show_progress
     from gapless.documents import run_document
-    from gapless.run import carry_out, default_store
+    from gapless.run import carry_out, check_store, default_store
     from gapless.tables import print_table
     from harness.bench.interrupts import Interrupts
     from harness.run_tables import run_tables
 
     root = (store or default_store()) if keep else None
+    if root is not None:
+        check_store(root)
     with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
         record = carry_out(plan, store=root, on_progress=on_progress, interrupts=interrupts)
     for table in run_tables(record):
-        print_table(table)
+        if table.rows:
+            print_table(table)
     for sentence in (*record.notes, *record.steadiness.warnings):
         print(f"Note: {sentence}")
     if record.reason:

@@ -61,10 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GaplessError as error:
         return _fail(str(error), error.exit_code, debug)
     except Exception as error:
-        sentence = f"unexpected {type(error).__name__}: {error}".rstrip(". \n")
-        return _fail(
-            f"{sentence}; run again with --debug for the traceback.", EXIT_UNEXPECTED, debug
-        )
+        what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(". ")
+        sentence = f"unexpected {what}; run again with --debug for the traceback."
+        return _fail(sentence, EXIT_UNEXPECTED, debug)
     return 0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gapless.sweep import Sweep
 
 FITS = ("narrow", "layers", "full")
-QUICK_SECONDS = 220.0
+QUICK_SECONDS = 212.0
 FULL_SECONDS = 870.0
 """A little under 4 and 15 minutes: the last step and the records come on top."""
 
@@ -42,7 +42,7 @@ def command(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="Time for all runs [default: 870, with --quick 220]"),
+        typer.Option("--seconds", help="Time for all runs [default: 870, with --quick 212]"),
     ] = None,
     precision: PrecisionOption = "1%",
     store: StoreOption = None,
@@ -57,7 +57,7 @@ def command(
 
     from gapless.cli.progress import show_progress
     from gapless.reproduce import plan_runs, select_claims
-    from gapless.run import default_device, default_store, variants_of
+    from gapless.run import check_store, default_device, default_store, variants_of
     from gapless.sweep import sweep_claims
     from gapless.tables import print_table
     from harness.claim_rows import reproduce_table
@@ -66,6 +66,7 @@ def command(
     claims = select_claims(CLAIMS, only or ())
     place = device or default_device()
     root = store or default_store()
+    check_store(root)
     sweep = sweep_claims(
         plan_runs(claims),
         variants_of(),
@@ -73,7 +74,7 @@ def command(
         fit=fit or ("narrow" if place == "cpu" else "layers"),
         seconds=limit_s,
         precision=half_width,
-        inspect=not quick,
+        thorough=not quick,
         store=root,
         show=lambda label, later_s: show_progress(label, later_s=later_s),
     )
@@ -83,7 +84,7 @@ def command(
         from gapless.documents import reproduce_document
 
         print(reproduce_document(sweep.rows(claims), sweep.records))
-    raise typer.Exit(_exit_code(sweep))
+    raise typer.Exit(sweep.exit_code)
 
 
 def _say_what_next(sweep: Sweep, root: str) -> None:
@@ -98,12 +99,3 @@ def _say_what_next(sweep: Sweep, root: str) -> None:
 
 def _steadiness_warnings(sweep: Sweep) -> Sequence[str]:
     return tuple(dict.fromkeys(w for r in sweep.records for w in r.steadiness.warnings))
-
-
-def _exit_code(sweep: Sweep) -> int:
-    """130 interrupted; 3 a workload failed; 1 an arm fails parity; 0 otherwise."""
-    if sweep.interrupted:
-        return 130
-    if any(record.status == "failed" for record in sweep.records):
-        return 3
-    return int(any(not check.passed for record in sweep.records for check in record.parity))

@@ -1,0 +1,183 @@
+"""The command as a user types it: words in, table, document and exit code out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gapless.cli.main import EXIT_UNEXPECTED, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TINY = ["--layers", "2", "--tokens", "64", "--seconds", "1", "--threads", "1"]
+SCENARIO = "qwen3-0.6b-packed-sft"
+
+
+def last_document(printed: str) -> dict:
+    """The JSON document that stands last on stdout."""
+    return json.loads(printed[printed.index("\n{\n") :])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["bench", SCENARIO], "Say which arms in one way, and none was given"),
+        (["bench", "qwen3-15b-packed", "--ladder"], "There is no scenario 'qwen3-15b-packed'; did"),
+        (["bench", SCENARIO, "--ladder", "--grid"], "and --ladder and --grid were given"),
+        (["bench", SCENARIO, "--arm", "x=y"], "Unknown optimization 'x'"),
+        (["bench", SCENARIO, "--ladder", "--toggle", "x"], "There is no optimization 'x'"),
+        (["bench", SCENARIO, "--ladder", "--seconds", "0"], "--seconds 0 leaves no time"),
+        (["bench", SCENARIO, "--ladder", "--seconds", "nan"], "--seconds nan leaves no time"),
+        (["bench", SCENARIO, "--ladder", "--precision", "five"], "write it as 1%"),
+        (["bench", SCENARIO, "--ladder", "--dtype", "float8", "--dry-run"], "options cannot be"),
+        (["bench", SCENARIO, "--ladder", "--store", "a", "--no-store"], "exclude each other"),
+        (
+            ["bench", SCENARIO, "--arm", "checkpoint-reload=plain", "--attention", "varlen"],
+            "--attention varlen belongs to packed-metadata",
+        ),
+        (["reproduce", "--only", "nothing"], "There is no claim 'nothing'; choose from"),
+        (["reproduce", "--fit", "wide"], "--fit wide is unknown"),
+        (["doctor", "--device", "tpu"], "'tpu' is not a device"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sentence in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_an_unknown_option_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", SCENARIO, "--laddder"]) == 2
+    assert "--laddder" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", SCENARIO, "--arm", "x=y"]
+    for place in (0, 1, len(words)):
+        assert main([*words[:place], "--debug", *words[place:]]) == 2
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_fault_of_gapless_is_told_apart(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(device: str):
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr("gapless.checkup.check_up", broken)
+    assert main(["doctor"]) == EXIT_UNEXPECTED
+    assert capsys.readouterr().err == (
+        "gapless: unexpected RuntimeError: first line; run again with --debug for the traceback.\n"
+    )
+
+
+def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path: Path) -> None:
+    assert main(["bench", SCENARIO, "--grid", "--dry-run", "--json", *TINY]) == 0
+    printed = capsys.readouterr().out
+    assert "checkpoint-reload" in printed.splitlines()[2]
+    plan = last_document(printed)
+    assert [arm["role"] for arm in plan["arms"]] == ["baseline", *["arm"] * 3, "a/a"]
+    assert plan["spec"]["options"]["num_layers"] == 2
+    assert not (tmp_path / "results").exists()
+
+
+def test_bench_measures_keeps_and_prints(capsys, tmp_path: Path) -> None:
+    arm = "packed-metadata=cached"
+    assert main(["bench", SCENARIO, "--arm", arm, "--json", *TINY]) == 0
+    captured = capsys.readouterr()
+    document = last_document(captured.out)
+    assert captured.out.index("Speedup") < captured.out.index("\n{\n")
+    (kept,) = (tmp_path / "results").iterdir()
+    assert kept.name == document["id"]
+    assert document["status"] == "complete"
+    assert {c["arm"] for c in document["comparisons"]} == {arm, "a/a"}
+    assert all(check["passed"] for check in document["parity"])
+    assert {check["arm"] for check in document["parity"]} >= {arm}
+    assert f"{SCENARIO}: timing" in captured.err
+
+
+def test_reproduce_fills_the_rows_it_was_asked_for(capsys, tmp_path: Path) -> None:
+    claim = "reload-llama-3.2-1b-review-batch"
+    assert main(["reproduce", "--only", claim, "--seconds", "24", "--json", "--quick"]) == 0
+    document = last_document(capsys.readouterr().out)
+    (row,) = document["rows"]
+    assert row["claim"]["id"] == claim
+    assert row["measured"]["source"] == "measured"
+    assert row["noise"]["arm"] == "a/a"
+    assert row["beyond"]["arm"] == "checkpoint-reload=prefetch"
+    assert [path.name for path in (tmp_path / "results").iterdir()] == document["runs"]
+
+
+def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path) -> None:
+    words = [
+        "bench",
+        SCENARIO,
+        "--arm",
+        "packed-metadata=cached",
+        "--layers",
+        "2",
+        "--tokens",
+        "64",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "gapless", *words, "--seconds", "300", "--precision", "0.0001%"],
+        env={**os.environ, "GAPLESS_STORE": str(tmp_path / "kept")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.endswith(": timing\n"):
+                process.send_signal(signal.SIGINT)
+                break
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Incomplete: Stopped on request" in out
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert json.loads((kept / "run.json").read_text())["status"] == "incomplete"
+
+
+def test_a_store_that_cannot_be_written_is_named_before_measuring(capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ["bench", SCENARIO, "--arm", "packed-metadata=cached", *TINY]
+    assert main([*words, "--store", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr() == (
+        "",
+        (
+            f"gapless: The store {tmp_path}/file cannot be written: {tmp_path}/file is a file; "
+            "name another.\n"
+        ),
+    )
+
+
+def test_list_names_everything_that_can_be_typed(capsys) -> None:
+    assert main(["list", "--json", "--device", "cpu"]) == 0
+    document = last_document(capsys.readouterr().out)
+    assert SCENARIO in [scenario["name"] for scenario in document["scenarios"]]
+    variants = {(v["optimization"], v["variant"]): v["missing"] for v in document["variants"]}
+    assert variants["packed-metadata", "cached"] is None
+    assert variants["moe-routing", "argsort"] is None
+
+
+def test_doctor_says_what_a_gpu_run_lacks(capsys) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert main(["doctor", "--json"]) == 0
+    printed = capsys.readouterr().out
+    document = last_document(printed)
+    assert document["gpu_missing"][0].startswith("No GPU run: ")
+    assert document["gpu_missing"][0] in printed
+    assert document["clock_resolution_ns"] > 0
+    assert document["noise"]["num_blocks"] > 0
