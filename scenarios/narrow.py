@@ -41,10 +41,10 @@ _BALANCED: Mapping[str, Widths] = MappingProxyType(
         "Llama-3.2-1B": Widths(tokens=1024, documents=32, hidden_size=64, intermediate_size=128),
         "Qwen3-8B": Widths(tokens=512, documents=24, hidden_size=64, intermediate_size=128),
         "Qwen3-14B": Widths(tokens=512, documents=24, hidden_size=64, intermediate_size=128),
-        "Qwen3-32B": Widths(tokens=384, documents=24, hidden_size=64, intermediate_size=128),
+        "Qwen3-32B": Widths(tokens=256, documents=16, hidden_size=64, intermediate_size=128),
         "gpt-oss-20b": Widths(tokens=256, documents=8, hidden_size=64, intermediate_size=32),
         "gpt-oss-120b": Widths(tokens=192, documents=8, hidden_size=32, intermediate_size=16),
-        "Qwen3-30B-A3B": Widths(tokens=192, documents=8, hidden_size=32, intermediate_size=16),
+        "Qwen3-30B-A3B": Widths(tokens=128, documents=8, hidden_size=32, intermediate_size=16),
     }
 )
 

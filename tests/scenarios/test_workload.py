@@ -245,7 +245,7 @@ def test_a_hub_id_that_cannot_be_reached_is_named():
 
 
 @pytest.mark.gpu
-def test_a_step_on_a_gpu_moves_the_batch_without_a_sync():
+def test_a_step_runs_on_a_gpu_from_pinned_batches():
     workload = build(device="cuda", attention="eager", checkpointing=False)
     workload.forward()
     assert workload.model.device.type == "cuda"
