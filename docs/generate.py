@@ -53,8 +53,9 @@ def readme_with_table(readme: str, runs: list[str] | None = None) -> str:
     ids = runs or match["runs"].split()
     store = Store(str(ROOT / "results"))
     rows = rows_from_records(CLAIMS, [store.read(run) for run in ids])
-    table = to_markdown(reproduce_table(rows))
-    block = f"<!-- runs: {' '.join(ids)} -->\n{table}\n<!-- end of runs -->"
+    lines = to_markdown(reproduce_table(rows)).split("\n\n", 1)
+    notes = f"<details><summary>Notes</summary>\n\n{lines[1]}\n\n</details>"
+    block = f"<!-- runs: {' '.join(ids)} -->\n\n{lines[0]}\n\n{notes}\n\n<!-- end of runs -->"
     return readme[: match.start()] + block + readme[match.end() :]
 
 

@@ -1,4 +1,4 @@
-"""The `gapless` command. A verb is one file beside this one and one line here."""
+"""The `gapless` command. A verb is one file beside this one and one line in `VERBS`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapless.cli import bench, doctor, listing, reproduce
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 EXIT_UNEXPECTED = 70
 """`EX_SOFTWARE`: a fault of gapless itself, told apart from the codes of the contract (0 to 3)."""
@@ -27,10 +27,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("reproduce")(reproduce.command)
-app.command("bench")(bench.command)
-app.command("list")(listing.command)
-app.command("doctor")(doctor.command)
+VERBS: dict[str, Callable[..., None]] = {
+    "reproduce": reproduce.command,
+    "bench": bench.command,
+    "list": listing.command,
+    "doctor": doctor.command,
+}
+for verb, command in VERBS.items():
+    app.command(verb)(command)
 
 
 def _print_version(asked: bool) -> None:

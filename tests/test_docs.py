@@ -1,0 +1,58 @@
+"""What the documents say is run: examples, generated pages, links and commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gapless.cli.main import VERBS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+CODE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for kind, body in CODE.findall(page.read_text()) if kind == language]
+
+
+def test_the_examples_of_contributing_run() -> None:
+    examples = blocks(ROOT / "CONTRIBUTING.md", "python")
+    assert len(examples) >= 3
+    source = "\n".join(examples)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_named_in_documents_exist(page: Path) -> None:
+    text = page.read_text()
+    named = set(re.findall(r"(?:`|^|\$ )gapless ([a-z]+)", text, re.MULTILINE))
+    assert named <= set(VERBS)
+    targets = set(re.findall(r"`make ([a-z-]+)", text))
+    makefile = (ROOT / "Makefile").read_text()
+    assert {target for target in targets if f"\n{target}:" not in makefile} == set()
