@@ -185,6 +185,18 @@ def test_a_prefetch_that_another_input_takes_over_is_loaded_again() -> None:
     assert offloader.device_buffer_bytes == 2 * 64
 
 
+def test_what_a_second_order_graph_reads_is_in_no_buffer() -> None:
+    engine = ScheduledCopyEngine([1])
+    offloader = InputOffloader(engine, HostPool(engine), POLICY)
+    stored = store_all(offloader, range(4))
+    with torch.enable_grad():
+        outlives = [offloader.fetch(stored.pop()) for _ in range(2)]
+    for other in store_all(offloader, range(10, 14)):
+        fetch(offloader, other)
+    assert torch.equal(outlives[0], full(3))
+    assert torch.equal(outlives[1], full(2))
+
+
 def test_a_reload_that_failed_can_be_tried_again() -> None:
     class FailsOnce(ThreadCopyEngine):
         failed = False
