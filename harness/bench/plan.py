@@ -36,6 +36,7 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     """Blocks before precision may stop the run; the budget may stop it earlier."""
     max_blocks: int = 1000
     warmup_steps: int = 2
+    """Steps of each arm before it is timed; a parity pass counts as one."""
     seed: int = 0
     confidence: float = 0.95
     margin: float = 0.01

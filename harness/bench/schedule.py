@@ -64,6 +64,9 @@ class StopRule:
     precision: float
     deadline_s: float
     """On the caller's clock."""
+    reserve_s: float
+    """Set aside before the deadline for other passes, once there are `min_blocks`: a verdict
+    comes first."""
     min_blocks: int
     max_blocks: int
     _next_check: int = 0
@@ -86,7 +89,7 @@ class StopRule:
             return "precision"
         if num_blocks >= self.max_blocks:
             return "max-blocks"
-        if num_blocks and now_s + block_s > self.deadline_s:
+        if num_blocks and now_s + block_s > self._end_s(num_blocks):
             return "budget"
         return None
 
@@ -102,4 +105,7 @@ class StopRule:
             needed = num_blocks * (half_width / self.precision) ** 2
             to_come = min(to_come, max(0, round(needed) - num_blocks))
         to_come = max(to_come, self.min_blocks - num_blocks)
-        return max(0.0, min(to_come * block_s, self.deadline_s - now_s))
+        return max(0.0, min(to_come * block_s, self._end_s(num_blocks + to_come) - now_s))
+
+    def _end_s(self, num_blocks: int) -> float:
+        return self.deadline_s - (self.reserve_s if num_blocks >= self.min_blocks else 0.0)

@@ -151,13 +151,17 @@ class _Run:
             attached(self.choices, self.optimizations, self.workload.model) as switch,
         ):
             baseline = self.plan.baseline.name
-            block_s = self._warm_up(switch, clock, baseline, deadline_s)
+            num_steps = self.plan.warmup_steps
+            block_s = self._warm_up(switch, clock, baseline, num_steps, deadline_s)
             arms = self._check_parity(switch) if self.plan.measure_parity else self._arm_names()
             if len(arms) < 2:
                 return "no-arm-left"
+            if self.plan.measure_parity:
+                # The parity pass was one.
+                num_steps = max(1, num_steps - 1)
             for arm in arms:
                 if arm != baseline:
-                    block_s += self._warm_up(switch, clock, arm, deadline_s)
+                    block_s += self._warm_up(switch, clock, arm, num_steps, deadline_s)
             # What the arms keep from now on need not be looked at again.
             gc.freeze()
             return self._time_blocks(switch, clock, arms, block_s, deadline_s)
@@ -170,7 +174,11 @@ class _Run:
         if not (probes or sync_probe or meter):
             return
         kept = TrainingState(self.workload)
+        inspect_s, self.remaining_s = self.now(), None
         for number, arm in enumerate(self._arm_names()):
+            if number:
+                arm_s = (self.now() - inspect_s) / number
+                self.remaining_s = arm_s * (len(self.choices) - number)
             if self.now() - self.began_s > _INSPECTION_LIMIT * self.plan.budget_s:
                 left = ", ".join(self._arm_names()[number:])
                 self.emit(Noted(text=f"The time was up before memory and syncs of {left}."))
@@ -204,10 +212,12 @@ class _Run:
         finally:
             self.emit(SteadinessSeen(steadiness=monitor.stop()))
 
-    def _warm_up(self, switch: ArmSwitch, clock: StepClock, arm: str, deadline_s: float) -> float:
+    def _warm_up(
+        self, switch: ArmSwitch, clock: StepClock, arm: str, num_steps: int, deadline_s: float
+    ) -> float:
         """Seconds of the arm's last warm-up step; it takes one at least."""
         step_s = 0.0
-        for step in range(self.plan.warmup_steps):
+        for step in range(num_steps):
             began_s = self.now()
             if step and began_s + step_s > deadline_s:
                 break
@@ -251,7 +261,8 @@ class _Run:
         )
         rule = StopRule(
             precision=self.plan.precision,
-            deadline_s=deadline_s - reserve_s,
+            deadline_s=deadline_s,
+            reserve_s=reserve_s,
             min_blocks=self.plan.min_blocks,
             max_blocks=self.plan.max_blocks,
         )

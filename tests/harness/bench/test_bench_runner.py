@@ -46,7 +46,7 @@ def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: P
     assert record.syncs[0].source == "modelled"
     assert record.scenario.model == "Toy"
     assert record.machine.num_threads == 1
-    assert record.num_samples == len(samples) == 4 * (2 * 4 + 12 * 3) - 4 * 2
+    assert record.num_samples == len(samples) == 4 * (2 + 1 + 1 + 12 * 3)
     assert record.steadiness.load_before is not None
 
     stages = list(dict.fromkeys(progress.stage for progress in seen))

@@ -42,7 +42,13 @@ def test_the_order_is_random_and_repeats_with_its_seed() -> None:
 
 
 def _rule(**changes: float) -> StopRule:
-    settings = {"precision": 0.01, "deadline_s": 100.0, "min_blocks": 8, "max_blocks": 50}
+    settings = {
+        "precision": 0.01,
+        "deadline_s": 100.0,
+        "reserve_s": 0.0,
+        "min_blocks": 8,
+        "max_blocks": 50,
+    }
     return StopRule(**(settings | changes))  # type: ignore[arg-type]
 
 
@@ -57,6 +63,12 @@ def test_the_budget_stops_before_the_block_that_would_overrun_it() -> None:
     rule = _rule()
     assert rule.decide(num_blocks=3, now_s=89.9, block_s=10, precise=False) is None
     assert rule.decide(num_blocks=3, now_s=90.1, block_s=10, precise=False) == "budget"
+
+
+def test_time_is_set_aside_for_other_passes_only_once_there_are_enough_blocks() -> None:
+    rule = _rule(reserve_s=20.0)
+    assert rule.decide(num_blocks=7, now_s=85, block_s=10, precise=False) is None
+    assert rule.decide(num_blocks=8, now_s=85, block_s=10, precise=False) == "budget"
 
 
 def test_one_block_runs_whatever_the_budget() -> None:
