@@ -77,8 +77,10 @@ def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
 
 
 def _arm_of(record: RunRecord, optimization: str, variant: str) -> str | None:
+    """The arm that has this variant and is otherwise the baseline."""
+    baseline = next((arm.variants for arm in record.arms if arm.role == "baseline"), {})
     for arm in record.arms:
-        if arm.role == "arm" and arm.variants.get(optimization) == variant:
+        if arm.role == "arm" and arm.variants == {**baseline, optimization: variant}:
             return arm.name
     return None
 

@@ -44,6 +44,38 @@ def byte_size(num_bytes: int | None) -> str:
     return f"{num_bytes} B"
 
 
+def joules(energy_j: float | None) -> str:
+    """An energy with three significant digits."""
+    return UNKNOWN if energy_j is None else f"{_three_digits(energy_j)} J"
+
+
+def count(number: float | None) -> str:
+    """How many of something in a step, `1,536` or `0.5`."""
+    return UNKNOWN if number is None else _three_digits(number)
+
+
+def seconds(duration_s: float | None) -> str:
+    """A duration in seconds with three significant digits."""
+    return UNKNOWN if duration_s is None else f"{_three_digits(duration_s)} s"
+
+
+def difference(value: float | None) -> str:
+    """A difference between two computations, `1.2e-05`, or `0` where there is none."""
+    if value is None:
+        return UNKNOWN
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def parameter_count(number: int | None) -> str:
+    """`14.8 B`, `350 M`."""
+    if number is None:
+        return UNKNOWN
+    for unit, scale in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= scale:
+            return f"{_three_digits(number / scale)} {unit}"
+    return str(number)
+
+
 def rate(per_second: float | None) -> str:
     """A rate per second, thousands separated."""
     if per_second is None:

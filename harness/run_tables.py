@@ -104,7 +104,7 @@ def _arms(record: RunRecord) -> Table:
             figures.rate(throughput.get(arm.name)),
             _peak_text([m for m in record.memory if m.arm == arm.name]),
             _syncs_text(record, arm.name),
-            figures.UNKNOWN if arm.name not in energy else f"{energy[arm.name]:.3g} J",
+            figures.joules(energy.get(arm.name)),
         )
         for arm in record.arms
         if arm.role != "a/a"

@@ -102,6 +102,18 @@ def compare_all(
     return tuple(comparison for comparison in found if comparison is not None)
 
 
+def block_speedups(
+    samples: Sequence[Sample], *, arm: str, baseline: str, phase: Phase
+) -> dict[int, float]:
+    """Block -> speedup of the arm in that block alone: what the interval is drawn from."""
+    medians = _block_medians(samples)
+    arm_ms, baseline_ms = medians.get((arm, phase), {}), medians.get((baseline, phase), {})
+    return {
+        block: baseline_ms[block] / arm_ms[block] - 1
+        for block in sorted(arm_ms.keys() & baseline_ms.keys())
+    }
+
+
 def verdict(low: float, high: float, margin: float) -> Verdict:
     """The one verdict for a speedup known to lie in [`low`, `high`].
 

@@ -59,7 +59,8 @@ def plain_markdown(text: str) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Raw values as CSV; unknown is empty. Text that a spreadsheet would run stays text."""
+    """Raw values as CSV, one line a row; unknown is empty. Text that a spreadsheet would run as a
+    formula stays text."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -70,8 +71,9 @@ def to_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def _csv_cell(value: object) -> object:
     if value is None:
         return ""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
+    if isinstance(value, str):
+        line = " ".join(value.split())
+        return f"'{line}" if line[:1] in ("=", "+", "-", "@") else line
     return value
 
 

@@ -1,0 +1,38 @@
+"""Published against modelled against measured, a chart for each fix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboard.charts.bars import Band, Bar, interval_bars
+from dashboard.charts.style import VERDICT_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dashboard.charts.style import Figure
+    from dashboard.rows.claims import ClaimEntry
+
+AXIS = "Speedup: baseline time / time - 1"
+
+
+def claims_chart(entries: Sequence[ClaimEntry]) -> Figure:
+    """One band a claim, one bar a source and GPU."""
+    bands = []
+    for claim in dict.fromkeys(entry.claim for entry in entries):
+        chosen = [entry for entry in entries if entry.claim == claim]
+        first = chosen[0]
+        bands.append(Band(f"{first.model} · {first.phase}", tuple(_bar(e) for e in chosen)))
+    return interval_bars(bands, axis=AXIS)
+
+
+def _bar(entry: ClaimEntry) -> Bar:
+    mark = f"  {VERDICT_MARK[entry.verdict]}" if entry.verdict else ""
+    return Bar(
+        label=f"{entry.source} · {entry.gpu}",
+        text=f"{entry.text}{mark}" if entry.speedup is not None else "no figure",
+        value=entry.speedup,
+        source=entry.source,
+        low=entry.low,
+        high=entry.high,
+    )

@@ -1,0 +1,88 @@
+"""Syncs before and after, and where in the model they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboard.charts.bars import Band, Bar, interval_bars
+from dashboard.charts.style import SEQUENTIAL, layout
+from dashboard.plain import chart_text
+from harness import figures
+from harness.records import PHASES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dashboard.charts.style import Figure
+    from dashboard.rows.syncs import CountRow, SiteRow
+    from harness.records import Source
+
+TREE_HEIGHT_PX = 420
+
+
+def counts_chart(rows: Sequence[CountRow]) -> Figure:
+    """Syncs per step, a band a phase, a bar an arm."""
+    bands = []
+    for phase in PHASES:
+        chosen = [row for row in rows if row.phase == phase]
+        bars = tuple(
+            Bar(row.arm, f"{figures.count(row.count)} per step", row.count, row.source)
+            for row in chosen
+        )
+        if bars:
+            bands.append(Band(phase, bars))
+    return interval_bars(bands, axis="Syncs per step", tick_format=",")
+
+
+def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
+    """Modules as nested areas: size is syncs per step, shade is the device idle they cause."""
+    sizes: dict[tuple[str, ...], float] = {}
+    idle_ms: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        parts = ("all", *_path(row))
+        count = (row.after or 0.0) if after else row.before
+        exposed = (row.exposed_after_ms if after else row.exposed_before_ms) or 0.0
+        for depth in range(1, len(parts) + 1):
+            key = parts[:depth]
+            sizes[key] = sizes.get(key, 0.0) + count
+            idle_ms[key] = idle_ms.get(key, 0.0) + exposed
+    keys = [key for key, size in sizes.items() if size > 0]
+    trace = {
+        "type": "treemap",
+        "ids": ["/".join(key) for key in keys],
+        "parents": ["/".join(key[:-1]) for key in keys],
+        "labels": [chart_text(key[-1], 60) for key in keys],
+        "values": [sizes[key] for key in keys],
+        "branchvalues": "total",
+        "marker": {
+            "colors": [idle_ms[key] for key in keys],
+            "colorscale": SEQUENTIAL,
+            "showscale": any(idle_ms.values()),
+            "colorbar": {"title": {"text": "idle, ms"}, "thickness": 10},
+        },
+        "customdata": [chart_text("/".join(key)) for key in keys],
+        "texttemplate": "%{label}<br>%{value:,.4~g}",
+        "hovertemplate": "%{customdata}<br>%{value:,.4~g} syncs per step<extra></extra>",
+    }
+    return {"data": [trace], "layout": layout(TREE_HEIGHT_PX)}
+
+
+def sites_chart(rows: Sequence[SiteRow], source: Source, limit: int = 12) -> Figure:
+    """Device idle at the costliest places; syncs per step where no idle time is known."""
+    exposed = any(row.exposed_before_ms for row in rows)
+    bands = []
+    for row in rows[:limit]:
+        old = row.exposed_before_ms if exposed else row.before
+        new = row.exposed_after_ms if exposed else row.after
+        write = figures.milliseconds if exposed else figures.count
+        bars = [Bar("before", write(old), old, source)]
+        if row.after is not None:
+            bars.append(Bar("after", write(new), new, source))
+        bands.append(Band(row.place, tuple(bars)))
+    axis = "Device idle because of it, ms per step" if exposed else "Syncs per step"
+    return interval_bars(bands, axis=axis, tick_format=",")
+
+
+def _path(row: SiteRow) -> tuple[str, ...]:
+    module = () if row.module == figures.UNKNOWN else tuple(row.module.split("."))
+    return (*module, row.place)

@@ -1,0 +1,53 @@
+"""Modelled speedups by GPU and by model size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboard.charts.bars import Band, Bar, interval_bars
+from dashboard.charts.claims import AXIS
+from dashboard.charts.style import SEQUENTIAL, layout
+from dashboard.plain import chart_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dashboard.charts.style import Figure
+    from dashboard.rows.whatif import WhatIfRow
+
+
+def whatif_chart(rows: Sequence[WhatIfRow]) -> Figure:
+    """What each arm would give on one GPU for one size, a band a phase."""
+    bands = [
+        Band(
+            phase,
+            tuple(
+                Bar(row.arm, row.text, row.speedup, "modelled")
+                for row in rows
+                if row.phase == phase
+            ),
+        )
+        for phase in dict.fromkeys(row.phase for row in rows)
+    ]
+    return interval_bars(bands, axis=AXIS)
+
+
+def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
+    """GPU by model size: the modelled speedup of one arm in one phase, as a shaded table."""
+    sizes = list(dict.fromkeys(row.size for row in rows))
+    found = {(row.size, row.gpu): row for row in rows}
+    cells = [[found.get((size, gpu)) for gpu in gpus] for size in sizes]
+    trace = {
+        "type": "heatmap",
+        "x": [chart_text(gpu, 16) for gpu in gpus],
+        "y": [chart_text(size, 40) for size in sizes],
+        "z": [[cell.speedup if cell else None for cell in line] for line in cells],
+        "text": [[chart_text(cell.text) if cell else "" for cell in line] for line in cells],
+        "hovertemplate": "%{y}<br>%{x}<br>%{text}<extra>modelled</extra>",
+        "colorscale": SEQUENTIAL,
+        "colorbar": {"tickformat": "+.0%", "thickness": 10},
+        "xgap": 2,
+        "ygap": 2,
+    }
+    height = 120 + 34 * len(sizes)
+    return {"data": [trace], "layout": layout(height, yaxis={"automargin": True})}

@@ -1,0 +1,172 @@
+"""Claims: each published figure beside what was modelled and measured for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dashboard.rows.listed import Columns
+from dashboard.snapshot import gpu_name
+from harness import figures
+from harness.claim_rows import claim_row, published_text
+from harness.records import Claim, Phase, Record, Source, Verdict
+from harness.run_tables import parity_text, speedup_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.records import Comparison, RunRecord
+
+Against = Literal["below", "within", "above"]
+
+NO_VERDICT = figures.UNKNOWN
+
+
+class ClaimEntry(Record, frozen=True, kw_only=True):
+    """One figure for one claim: the published one, or what one machine gave."""
+
+    claim: str
+    fix: str
+    variant: str
+    model: str
+    phase: Phase
+    source: Source
+    gpu: str
+    speedup: float | None
+    low: float | None = None
+    """Of the interval; for a published range its lower end."""
+    high: float | None = None
+    text: str
+    """The figure as it is shown everywhere."""
+    verdict: Verdict | None = None
+    against_published: Against | None = None
+    """Where the whole interval lies against the published figure or range."""
+    parity: str = figures.UNKNOWN
+    parity_passed: bool | None = None
+    run: str | None = None
+    as_run: str = ""
+    """How it was set up."""
+    remarks: tuple[str, ...] = ()
+    """For a published figure what does not add up; otherwise why there is no figure."""
+
+
+def published_claims(records: Sequence[RunRecord]) -> tuple[Claim, ...]:
+    """Every claim that the records speak to, by fix as first seen, each once."""
+    found = {claim.id: claim for record in reversed(records) for claim in record.claims}
+    order = {
+        name: n for n, name in enumerate(dict.fromkeys(c.optimization for c in found.values()))
+    }
+    return tuple(sorted(found.values(), key=lambda claim: order[claim.optimization]))
+
+
+def claim_entries(records: Sequence[RunRecord]) -> tuple[ClaimEntry, ...]:
+    """For each claim the published figure, then modelled and measured ones, one a GPU.
+
+    The newest run of a source and GPU speaks, except that a run with a figure goes before one
+    without; `records` are newest first.
+    """
+    speaking: dict[str, list[RunRecord]] = {}
+    for record in records:
+        for claim in record.claims:
+            speaking.setdefault(claim.id, []).append(record)
+    entries: list[ClaimEntry] = []
+    for claim in published_claims(records):
+        entries.append(_published(claim))
+        answers = _answers(claim, speaking[claim.id])
+        for source in ("modelled", "measured"):
+            entries += [entry for entry in answers if entry.source == source]
+    return tuple(entries)
+
+
+def in_words(entries: Sequence[ClaimEntry]) -> str:
+    """What a chart of these entries shows, for those who cannot see it."""
+    return "; ".join(
+        f"{e.model} {e.phase}, {e.source} on {e.gpu}: {e.text}"
+        + (f", {e.verdict}" if e.verdict else "")
+        for e in entries
+    )
+
+
+def remarks(entries: Sequence[ClaimEntry]) -> tuple[str, ...]:
+    """What does not add up in the published figures, each sentence once."""
+    return tuple(dict.fromkeys(r for e in entries if e.source == "published" for r in e.remarks))
+
+
+def against_published(claim: Claim, low: float, high: float) -> Against:
+    """`within` where the interval and the published figure or range meet."""
+    if high < claim.value:
+        return "below"
+    if low > (claim.value if claim.value_high is None else claim.value_high):
+        return "above"
+    return "within"
+
+
+def _published(claim: Claim) -> ClaimEntry:
+    return ClaimEntry(
+        claim=claim.id,
+        fix=claim.optimization,
+        variant=claim.variant,
+        model=claim.model,
+        phase=claim.phase,
+        source="published",
+        gpu=claim.gpu or "GPU unnamed",
+        speedup=claim.value,
+        low=claim.value if claim.value_high is not None else None,
+        high=claim.value_high,
+        text=published_text(claim),
+        as_run=claim.configuration,
+        remarks=claim.caveats,
+    )
+
+
+def _answers(claim: Claim, records: Sequence[RunRecord]) -> list[ClaimEntry]:
+    chosen: dict[tuple[Source, str], ClaimEntry] = {}
+    for record in records:
+        key = (record.source, gpu_name(record))
+        if key not in chosen or chosen[key].speedup is None:
+            entry = _answer(claim, record)
+            if key not in chosen or entry.speedup is not None:
+                chosen[key] = entry
+    return list(chosen.values())
+
+
+def _answer(claim: Claim, record: RunRecord) -> ClaimEntry:
+    row = claim_row(claim, record)
+    found: Comparison | None = row.measured
+    return ClaimEntry(
+        claim=claim.id,
+        fix=claim.optimization,
+        variant=claim.variant,
+        model=claim.model,
+        phase=claim.phase,
+        source=record.source,
+        gpu=gpu_name(record),
+        speedup=found.speedup if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        text=speedup_text(found) if found else figures.UNKNOWN,
+        verdict=found.verdict if found else None,
+        against_published=against_published(claim, found.low, found.high) if found else None,
+        parity=parity_text(row.parity),
+        parity_passed=all(check.passed for check in row.parity) if row.parity else None,
+        run=record.id,
+        as_run=row.differs[0] if row.differs else "",
+        remarks=(row.needs,) if row.needs else (),
+    )
+
+
+COLUMNS: Columns[ClaimEntry] = Columns(
+    {
+        "Fix": lambda row: row.fix,
+        "Model": lambda row: row.model,
+        "Phase": lambda row: row.phase,
+        "Source": lambda row: row.source,
+        "GPU": lambda row: row.gpu,
+        "Speedup": lambda row: row.text,
+        "Verdict": lambda row: row.verdict or NO_VERDICT,
+        "Against published": lambda row: row.against_published or NO_VERDICT,
+        "Parity": lambda row: row.parity,
+        "Run": lambda row: row.run or NO_VERDICT,
+        "Set-up": lambda row: row.as_run,
+        "Remarks": lambda row: " ".join(row.remarks),
+    }
+)

@@ -1,0 +1,181 @@
+"""Timeline: what ran on each stream when, thinned so that a page draws pixels and not events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from dashboard.rows.listed import Columns
+from harness import figures
+from harness.audit.trace.audit import analyse
+from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY
+from harness.audit.trace.intervals import Intervals
+from harness.audit.trace.timeline import communication_names
+from harness.records import Record
+
+if TYPE_CHECKING:
+    from harness.audit.trace.audit import Analysis
+    from harness.audit.trace.columns import Trace
+
+Work = Literal["compute", "copy", "communication", "other"]
+Spans = tuple[tuple[float, float], ...]
+"""(start, end) in ms since the first event."""
+
+MAX_SPANS = 20_000
+"""Spans kept of each lane: finer than any screen, small enough to keep."""
+MAX_STREAMS = 16
+
+
+class Lane(Record, frozen=True, kw_only=True):
+    """One kind of work on one stream, or what the host did."""
+
+    name: str
+    work: Work
+    spans: Spans
+    num_events: int
+
+
+class Timeline(Record, frozen=True, kw_only=True):
+    """One trace as lanes."""
+
+    span_ms: float
+    lanes: tuple[Lane, ...]
+    waits: Spans
+    """The host waits for the device."""
+    idle: Spans
+    """No device works."""
+    exposed: Spans
+    """Part of the idle time that is there because of a wait."""
+
+
+class LaneRow(Record, frozen=True, kw_only=True):
+    """One lane in figures."""
+
+    lane: str
+    work: str
+    busy_ms: float
+    share: float
+    num_events: int
+
+
+def timeline_of(trace: Trace, analysis: Analysis | None = None) -> Timeline | None:
+    """The lanes of one trace; `None` where it holds no device work."""
+    analysis = analysis or analyse(trace)
+    device = trace.device
+    everything = analysis.everything
+    if everything is None or not len(device):
+        return None
+    waits = Intervals.union_of(analysis.waits.start, analysis.waits.end)
+    begin = min([everything.start, *waits.start[:1].tolist()])
+    end = max([everything.end, *waits.end[-1:].tolist()])
+    exposed = Intervals.empty()
+    for part in analysis.exposure.idle.values():
+        exposed = exposed | part
+    return Timeline(
+        span_ms=(end - begin) / 1e6,
+        lanes=_lanes(trace, begin),
+        waits=_spans(waits, begin),
+        idle=_spans(everything.idle, begin),
+        exposed=_spans(exposed, begin),
+    )
+
+
+def thinned(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Spans:
+    """The spans inside a window, those nearer than a pixel joined: at most one a pixel.
+
+    A span shorter than a pixel is drawn one pixel wide, so that no event is lost from view.
+    """
+    pixel_ms = (end_ms - start_ms) / num_pixels
+    out: list[tuple[float, float]] = []
+    for span_start, span_end in spans:
+        if span_end < start_ms or span_start > end_ms:
+            continue
+        left = max(span_start, start_ms)
+        right = min(max(span_end, left + pixel_ms), end_ms)
+        if out and left - out[-1][1] < pixel_ms:
+            out[-1] = (out[-1][0], max(out[-1][1], right))
+        else:
+            out.append((left, right))
+    return tuple(out)
+
+
+def lane_rows(timeline: Timeline) -> tuple[LaneRow, ...]:
+    """Lanes, waits and idle time in figures."""
+    rows: list[tuple[str, str, Spans, int]] = [
+        (lane.name, lane.work, lane.spans, lane.num_events) for lane in timeline.lanes
+    ]
+    rows += [
+        ("host", "waiting for the device", timeline.waits, len(timeline.waits)),
+        ("device", "idle", timeline.idle, len(timeline.idle)),
+        ("device", "idle because of a wait", timeline.exposed, len(timeline.exposed)),
+    ]
+    out = []
+    for name, work, spans, num_events in rows:
+        busy_ms = sum(end - start for start, end in spans)
+        out.append(
+            LaneRow(
+                lane=name,
+                work=work,
+                busy_ms=busy_ms,
+                share=busy_ms / timeline.span_ms if timeline.span_ms else 0.0,
+                num_events=num_events,
+            )
+        )
+    return tuple(out)
+
+
+def _lanes(trace: Trace, begin: int) -> tuple[Lane, ...]:
+    device = trace.device
+    works = device.kind != CUDA_SYNC
+    communicates = communication_names(trace)[device.name]
+    kernels = works & (device.kind == KERNEL)
+    kinds: dict[Work, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {
+        "compute": kernels & ~communicates,
+        "communication": kernels & communicates,
+        "copy": works & (device.kind == MEMCPY),
+        "other": works & (device.kind != KERNEL) & (device.kind != MEMCPY),
+    }
+    used = [int(stream) for stream in np.unique(device.stream[works])]
+    busiest = sorted(used, key=lambda s: -int((works & (device.stream == s)).sum()))[:MAX_STREAMS]
+    lanes = []
+    for stream in sorted(busiest):
+        number, name = trace.streams[stream]
+        for work, chosen in kinds.items():
+            rows = chosen & (device.stream == stream)
+            if rows.any():
+                lanes.append(
+                    Lane(
+                        name=f"device {number} stream {name}",
+                        work=work,
+                        spans=_spans(
+                            Intervals.union_of(device.start[rows], device.end[rows]), begin
+                        ),
+                        num_events=int(rows.sum()),
+                    )
+                )
+    return tuple(lanes)
+
+
+def _spans(intervals: Intervals, begin: int) -> Spans:
+    start, end = intervals.start, intervals.end
+    if len(start) > MAX_SPANS:
+        # Close the narrowest gaps: what is left is as many spans as may be kept.
+        gaps = start[1:] - end[:-1]
+        open_gap = np.zeros(len(gaps), dtype=np.bool_)
+        open_gap[np.argsort(gaps, kind="stable")[len(gaps) - MAX_SPANS + 1 :]] = True
+        start = start[np.concatenate(([True], open_gap))]
+        end = end[np.concatenate((open_gap, [True]))]
+    pairs = zip(((start - begin) / 1e6).tolist(), ((end - begin) / 1e6).tolist(), strict=True)
+    return tuple(pairs)
+
+
+COLUMNS: Columns[LaneRow] = Columns(
+    {
+        "Lane": lambda row: row.lane,
+        "Work": lambda row: row.work,
+        "Time": lambda row: figures.milliseconds(row.busy_ms),
+        "Share of the span": lambda row: figures.percent(row.share, signed=False),
+        "Events": lambda row: f"{row.num_events:,}",
+    }
+)

@@ -1,0 +1,102 @@
+"""What if: modelled speedups over GPUs and model sizes. Nothing here was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboard.rows.ab import arm_rows
+from dashboard.rows.listed import Columns
+from dashboard.snapshot import gpu_name
+from harness import figures
+from harness.records import Phase, Record, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.records import RunRecord
+
+
+class WhatIfRow(Record, frozen=True, kw_only=True):
+    """One arm of one modelled run."""
+
+    run: str
+    gpu: str
+    model: str
+    num_parameters: int | None
+    arm: str
+    phase: Phase
+    speedup: float
+    text: str
+    verdict: Verdict
+    baseline_ms: float
+    arm_ms: float
+
+    @property
+    def size(self) -> str:
+        """`Qwen3-14B, 14.8 B parameters`."""
+        if self.num_parameters is None:
+            return self.model
+        return f"{self.model}, {figures.parameter_count(self.num_parameters)} parameters"
+
+
+def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
+    """Every arm of the newest modelled run of each scenario, size and GPU, smallest model first."""
+    newest: dict[tuple[str, str, int | None, str], RunRecord] = {}
+    for record in records:
+        if record.source == "modelled":
+            scenario = record.scenario
+            key = (
+                scenario.name,
+                scenario.model,
+                scenario.num_parameters,
+                record.machine.device,
+            )
+            newest.setdefault(key, record)
+    rows = [
+        WhatIfRow(
+            run=record.id,
+            gpu=gpu_name(record),
+            model=record.scenario.model,
+            num_parameters=record.scenario.num_parameters,
+            arm=row.arm,
+            phase=row.phase,
+            speedup=row.speedup,
+            text=row.text,
+            verdict=row.verdict,
+            baseline_ms=row.baseline_ms,
+            arm_ms=row.arm_ms,
+        )
+        for record in newest.values()
+        for row in arm_rows(record)
+        if not row.is_noise
+    ]
+    return tuple(sorted(rows, key=lambda r: (r.num_parameters or 0, r.model, r.gpu, r.arm)))
+
+
+def gpus_by_speed(rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
+    """GPUs from the slowest to the fastest, by their baseline time on what they share."""
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        if row.phase == "batch":
+            times.setdefault(row.gpu, []).append(row.baseline_ms)
+    names = dict.fromkeys(row.gpu for row in rows)
+    return tuple(sorted(names, key=lambda gpu: -_mean(times.get(gpu, [0.0]))))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+COLUMNS: Columns[WhatIfRow] = Columns(
+    {
+        "GPU": lambda row: row.gpu,
+        "Model": lambda row: row.size,
+        "Arm": lambda row: row.arm,
+        "Phase": lambda row: row.phase,
+        "Modelled speedup": lambda row: row.text,
+        "Verdict": lambda row: row.verdict,
+        "Baseline": lambda row: figures.milliseconds(row.baseline_ms),
+        "This arm": lambda row: figures.milliseconds(row.arm_ms),
+        "Run": lambda row: row.run,
+    }
+)
