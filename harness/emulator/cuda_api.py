@@ -41,11 +41,14 @@ def patch_cuda(
     }
     for name, answer in answers.items():
         patches.set(torch.cuda, name, answer)
-        if hasattr(torch.cuda.memory, name) and name != "memory":
-            patches.set(torch.cuda.memory, name, answer)
+        for part in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
+            if hasattr(part, name):
+                patches.set(part, name, answer)
     _patch_accelerator(patches, gpu, answers)
     patches.set(EmulatedTensor, "record_stream", lambda t, stream: streams.record_tensor(t, stream))
     patches.set(torch.backends.cuda, "is_built", lambda: True)
+    patches.set(torch.backends.cudnn, "is_available", lambda: True)
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
 
 

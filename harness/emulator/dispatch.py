@@ -254,7 +254,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if to_device:
             host_kwargs["device"] = torch.device("cpu")
             host_kwargs.pop("pin_memory", None)
-        kernel = host_kernels.KERNELS.get(facts.name, func)
+        kernels = host_kernels.KERNELS
+        kernel = kernels.get(facts.name) or kernels.get(facts.full_name, func)
         try:
             result = kernel(*host_args, **host_kwargs)
         except NotImplementedError as error:

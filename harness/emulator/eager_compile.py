@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +21,22 @@ NOTE = (
 def patch_compile(patches: Patches, note: Callable[[str], None]) -> None:
     """Make `torch.compile` and `Module.compile` leave their subject as it is."""
 
+    def eager(function: Callable[..., Any]) -> Callable[..., Any]:
+        # A library compiles functions that the step may never call.
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            note(NOTE)
+            return function(*args, **kwargs)
+
+        return run
+
     def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        note(NOTE)
-        return (lambda function: function) if model is None else model
+        if model is None:
+            return lambda function: compile_(function)
+        if isinstance(model, torch.nn.Module):
+            note(NOTE)
+            return model
+        return eager(model)
 
     def compile_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         note(NOTE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator import recurrent_kernels
+from harness.emulator import product_kernels, recurrent_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,6 +171,7 @@ def _efficient_backward(
 KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc": _histc,
     "aten::record_stream": _record_stream,
+    **product_kernels.KERNELS,
     "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": recurrent_kernels.lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": recurrent_kernels.gru_cell,
@@ -180,5 +181,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_efficient_attention": _efficient,
     "aten::_scaled_dot_product_efficient_attention_backward": _efficient_backward,
 }
-"""Op name -> what computes it on host tensors, instead of the op itself. Dropout inside attention
+"""Op name, or name with overload -> what computes it on host tensors, instead of the op itself. Dropout inside attention
 is left out: it changes values, not which ops run or wait."""

@@ -191,6 +191,9 @@ class EmulatedTensor(torch.Tensor):
     def get_device(self) -> int:
         return 0
 
+    def untyped_storage(self) -> Any:
+        return _StorageView(self._storage)
+
     def data_ptr(self) -> int:
         return self._storage.address + int(self.storage_offset()) * self.element_size()
 
@@ -223,6 +226,30 @@ class EmulatedTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A saved checkpoint holds plain CPU tensors, which load anywhere.
         return self.detach().cpu().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+
+class _StorageView:
+    """What `untyped_storage()` gives: identity and size, which is all that savers ask for."""
+
+    is_cuda = True
+    device = CUDA
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def data_ptr(self) -> int:
+        return self._storage.address
+
+    def nbytes(self) -> int:
+        return self._storage.num_bytes
+
+    size = __len__ = nbytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _StorageView) and other._storage is self._storage
+
+    def __hash__(self) -> int:
+        return hash(self._storage.address)
 
 
 _wrap = torch.Tensor._make_wrapper_subclass
