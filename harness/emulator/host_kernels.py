@@ -181,5 +181,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_efficient_attention": _efficient,
     "aten::_scaled_dot_product_efficient_attention_backward": _efficient_backward,
 }
-"""Op name, or name with overload -> what computes it on host tensors, instead of the op itself. Dropout inside attention
-is left out: it changes values, not which ops run or wait."""
+"""Op name, or name with overload -> what computes it on host tensors, instead of the op itself.
+Dropout inside attention is left out: it changes values, not which ops run or wait."""
