@@ -202,6 +202,10 @@ class CudaCopyEngine:
         self._offload_stream.synchronize()
         self._reload_stream.synchronize()
 
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Queue one copy on the stream that is current. Tests override it to delay."""
+        target.copy_(source, non_blocking=True)
+
     def _queue(
         self,
         stream: torch.cuda.Stream,
@@ -212,7 +216,7 @@ class CudaCopyEngine:
         for mark in after:
             stream.wait_event(mark)
         with torch.no_grad(), torch.cuda.stream(stream):
-            target.copy_(source, non_blocking=True)
+            self.copy(source, target)
         return self.record(stream)
 
 

@@ -185,6 +185,15 @@ def test_a_prefetch_that_another_input_takes_over_is_loaded_again() -> None:
     assert offloader.device_buffer_bytes == 2 * 64
 
 
+def test_a_stored_input_does_not_hold_the_graph_that_made_it() -> None:
+    engine = ScheduledCopyEngine()
+    offloader = InputOffloader(engine, HostPool(engine), replace(POLICY, keep_last=1))
+    made = torch.ones(64, requires_grad=True) * 2
+    resident = fetch(offloader, offloader.store(made))
+    assert resident.data_ptr() == made.data_ptr()
+    assert resident.grad_fn is None
+
+
 def test_what_a_second_order_graph_reads_is_in_no_buffer() -> None:
     engine = ScheduledCopyEngine([1])
     offloader = InputOffloader(engine, HostPool(engine), POLICY)
