@@ -104,8 +104,16 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     patches.wrap(torch, "tensor", lambda original, data, **kw: named(original, _read(data), **kw))
     patches.set(torch, "Generator", _generator_class())
     patches.wrap(torch, "load", _load)
-    # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched.
-    patches.set(torch.cuda, "_lazy_init", lambda: None)
+    # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched,
+    # once per process only: a real device is therefore initialised when this one is left.
+    asked: list[None] = []
+
+    def initialise_real() -> None:
+        if asked and torch.cuda.is_available():
+            torch.cuda.init()
+
+    patches.set(torch.cuda, "_lazy_init", lambda: asked.append(None))
+    patches.after_restore(initialise_real)
 
 
 def _read(data: Any) -> Any:

@@ -16,6 +16,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
+        self._afterwards: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name`, or add it."""
@@ -33,6 +34,10 @@ class Patches:
 
         self.set(owner, name, wrapper)
 
+    def after_restore(self, action: Callable[[], None]) -> None:
+        """Do this once everything is back."""
+        self._afterwards.append(action)
+
     def restore(self) -> None:
         """Put everything back; calling it twice is harmless."""
         while self._undo:
@@ -41,3 +46,5 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+        while self._afterwards:
+            self._afterwards.pop()()

@@ -269,6 +269,11 @@ class ShapeEngine:
             return kernel(*[_as_meta(value) for value in args], **meta_kwargs)
         except NotImplementedError as error:
             raise NoKernelError.on_shapes(facts.full_name, "it has no meta kernel") from error
+        except RuntimeError as error:
+            # torch's own ops refuse wrong arguments here; a custom op has no fake kernel.
+            if facts.name.startswith("aten::"):
+                raise
+            raise NoKernelError.on_shapes(facts.full_name, "it has no fake kernel") from error
 
 
 def _as_meta(value: Any) -> Any:

@@ -1,0 +1,208 @@
+"""Small steps with known answers: what each waits for on CUDA.
+
+Used on the emulated device, and by the GPU test to compare the rules with a real device. A case
+builds its step on `device` and names the syncs of one step in steady state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class OwnCase:
+    name: str
+    syncs: int
+    build: Callable[[str], Callable[[], Any]]
+    kind: str | None = None
+    """Kind of its one site, where it has one."""
+    phase: str = "forward"
+
+
+def _rand(device: str, *shape: int, grad: bool = False) -> torch.Tensor:
+    return torch.rand(*shape, device=device, requires_grad=grad)
+
+
+def _op(
+    call: Callable[..., Any], *inputs: Callable[[str], torch.Tensor]
+) -> Callable[[str], Callable[[], Any]]:
+    """A step that calls one op on inputs made once."""
+
+    def build(device: str) -> Callable[[], Any]:
+        made = [make(device) for make in inputs]
+        return lambda: call(*made)
+
+    return build
+
+
+def _mask_assign(device: str, value: Any) -> Callable[[], Any]:
+    x = _rand(device, 4, 3)
+
+    def step() -> None:
+        x[x > 0.5] = value
+
+    return step
+
+
+def _put(device: str, index: Any, value: Any) -> Callable[[], Any]:
+    x = _rand(device, 4, 3)
+    place = torch.tensor(index, device=device) if isinstance(index, list) else index
+
+    def step() -> None:
+        x[place] = value
+
+    return step
+
+
+def _device_scalar(device: str) -> torch.Tensor:
+    return torch.full((), 2.0, device=device)
+
+
+def _checkpointed_read(device: str, reentrant: bool) -> Callable[[], Any]:
+    layer = nn.Linear(4, 4, device=device)
+    x = _rand(device, 2, 4, grad=True)
+
+    def block(h: torch.Tensor) -> torch.Tensor:
+        h = layer(h)
+        if h.abs().max() > 1e9:
+            h = h / 2
+        return layer(h)
+
+    def step() -> None:
+        checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+
+    return step
+
+
+class _Halve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 0.5
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        if grads[0].abs().max() > 1e9:
+            return grads[0]
+        return grads[0] * 0.5
+
+
+def _custom_backward(device: str) -> Callable[[], Any]:
+    x = _rand(device, 3, grad=True)
+    return lambda: _Halve.apply(x).sum().backward()
+
+
+def _scaler(device: str) -> Callable[[], Any]:
+    layer = nn.Linear(3, 3, device=device)
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=False)
+    scaler = torch.amp.GradScaler("cuda")
+    x = _rand(device, 2, 3)
+
+    def step() -> None:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = layer(x).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _adamw(device: str, **options: Any) -> Callable[[], Any]:
+    layer = nn.Linear(3, 3, device=device)
+    optimizer = torch.optim.AdamW(layer.parameters(), **options)
+    x = _rand(device, 2, 3)
+
+    def step() -> None:
+        layer(x).sum().backward()
+        nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _copy_in(device: str, pinned: bool, non_blocking: bool) -> Callable[[], Any]:
+    host = torch.rand(8)
+    if pinned:
+        host = host.pin_memory()
+    return lambda: host.to(device, non_blocking=non_blocking)
+
+
+def _vector(device: str) -> torch.Tensor:
+    return torch.rand(5, device=device)
+
+
+def _numbers(device: str) -> torch.Tensor:
+    return torch.arange(4, device=device)
+
+
+def _integer(device: str) -> torch.Tensor:
+    return torch.tensor(2, device=device)
+
+
+OWN_CASES = (
+    # Reads
+    OwnCase("item", 1, _op(lambda x: x.item(), _device_scalar), "scalar_read"),
+    OwnCase("float", 1, _op(float, _device_scalar), "scalar_read"),
+    OwnCase("branch", 1, _op(bool, _device_scalar), "bool_branch"),
+    OwnCase("format", 1, _op(lambda x: f"{x:.3f}", _device_scalar), "scalar_read"),
+    OwnCase("tolist", 1, _op(lambda x: x.tolist(), _vector), "d2h_copy"),
+    OwnCase("cpu", 1, _op(lambda x: x.cpu(), _vector), "d2h_copy"),
+    OwnCase("python_max", 4, _op(max, _vector), "bool_branch"),
+    OwnCase("python_sum", 0, _op(sum, _vector)),
+    OwnCase("equal", 1, _op(torch.equal, _vector, _vector), "bool_branch"),
+    OwnCase("contains", 1, _op(lambda x: 2 in x, _numbers), "bool_branch"),
+    OwnCase(
+        "alpha", 1, _op(lambda x, a: torch.add(x, x, alpha=a), _vector, _device_scalar),
+        "implicit_scalar_arg",
+    ),
+    OwnCase("zero_dim_operand", 0, _op(torch.mul, _vector, _device_scalar)),
+    OwnCase("slice_bounds", 2, _op(lambda x, n: x[n[1] : n[3]], _vector, _numbers),
+            "slice_bound_read"),
+    OwnCase("zero_dim_index", 1, _op(lambda x, i: x[i], _vector, _integer), "scalar_tensor_index"),
+    OwnCase("one_dim_index", 0, _op(lambda x, i: x[i[None]], _vector, _integer)),
+    # Sizes that depend on data
+    OwnCase("nonzero", 1, _op(torch.nonzero, _vector), "dynamic_output_size"),
+    OwnCase("nonzero_static", 0, _op(lambda x: torch.nonzero_static(x, size=5), _vector)),
+    OwnCase("masked_select", 1, _op(lambda x: x.masked_select(x > 0.5), _vector),
+            "bool_mask_index"),
+    OwnCase("mask_number", 0, lambda d: _mask_assign(d, 0.0)),
+    OwnCase("mask_device_scalar", 1, lambda d: _mask_assign(d, _device_scalar(d)),
+            "bool_mask_index"),
+    OwnCase("index_number", 1, lambda d: _put(d, [0, 1], 5.0), "pageable_h2d"),
+    OwnCase("one_element_number", 1, lambda d: _put(d, (0, 0), 5.0), "pageable_h2d"),
+    OwnCase("row_number", 0, lambda d: _put(d, 0, 5.0)),
+    OwnCase("where_number", 0, _op(lambda x: torch.where(x > 0.5, x, 0.0), _vector)),
+    OwnCase("bincount", 2, _op(lambda x: x.bincount(minlength=9), _numbers), "dynamic_output_size"),
+    OwnCase("histc_range", 0, _op(lambda x: x.histc(4, 0, 1), _vector)),
+    OwnCase("histc_open", 2, _op(lambda x: x.histc(4), _vector), "dynamic_output_size"),
+    OwnCase("one_hot_sized", 0, _op(lambda x: F.one_hot(x, 4), _numbers)),
+    OwnCase("multinomial", 0, _op(lambda x: x.multinomial(1), _vector)),
+    OwnCase("topk_sort", 0, _op(lambda x: (x.topk(3), x.sort(), x.median()), _vector)),
+    OwnCase("assert_async", 0, _op(torch._assert_async, _device_scalar)),
+    # Backward
+    OwnCase("checkpoint", 2, lambda d: _checkpointed_read(d, False), "bool_branch", "both"),
+    OwnCase("checkpoint_reentrant", 2, lambda d: _checkpointed_read(d, True), "bool_branch",
+            "both"),
+    OwnCase("custom_backward", 1, _custom_backward, "bool_branch", "backward"),
+    # Optimizers
+    OwnCase("grad_scaler", 1, _scaler, "found_inf_read"),
+    OwnCase("adamw_loop", 0, lambda d: _adamw(d, foreach=False)),
+    OwnCase("adamw_foreach", 0, lambda d: _adamw(d, foreach=True)),
+    OwnCase("adamw_fused", 0, lambda d: _adamw(d, fused=True)),
+    # Copies
+    OwnCase("copy_pageable", 1, lambda d: _copy_in(d, False, False), "pageable_h2d"),
+    OwnCase("copy_pinned_blocking", 1, lambda d: _copy_in(d, True, False), "blocking_pinned_h2d"),
+    OwnCase("copy_pinned", 0, lambda d: _copy_in(d, True, True)),
+    OwnCase("synchronize", 1, lambda _: torch.cuda.synchronize, "explicit_synchronize"),
+)  # fmt: skip

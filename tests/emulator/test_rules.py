@@ -1,0 +1,37 @@
+"""The rules as data: every one has evidence, holds for stated versions, and names a known kind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.audit.remedies import REMEDIES
+from harness.emulator.rules import RULES, Rule, rules_for, running_torch_version
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.op}-{rule.kind}")
+def test_each_rule_is_whole(rule: Rule) -> None:
+    assert rule.evidence
+    assert rule.condition
+    assert rule.confidence in ("high", "medium", "low")
+    assert rule.kind in REMEDIES
+    namespace, name = rule.op.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    assert packet is not None, "the op exists in this torch"
+    if rule.overload is not None:
+        assert rule.overload in packet.overloads()
+
+
+def test_version_bounds_are_honoured() -> None:
+    assert rules_for("aten::multinomial", "default", (2, 5))
+    assert not rules_for("aten::multinomial", "default", (2, 6))
+    assert len(rules_for("aten::index", "Tensor", (2, 8))) == 1 + len(
+        rules_for("aten::index", "Tensor", (2, 13))
+    )
+    assert running_torch_version() >= (2, 10)
+
+
+def test_overloads_are_told_apart() -> None:
+    assert rules_for("aten::masked_fill", "Tensor", (2, 13))
+    assert not rules_for("aten::masked_fill", "Scalar", (2, 13))
+    assert not rules_for("aten::add", "Tensor", (2, 13))
