@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from harness.audit.details import CallLine, SyncAgreement, TraceDetails
 from harness.audit.live_syncs import SyncRecorder
-from harness.audit.trace.audit import audit_trace
+from harness.audit.trace import audit_trace
 from harness.errors import UsageError, WorkloadError
 
 if TYPE_CHECKING:

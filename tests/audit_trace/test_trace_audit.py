@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from trace_paths import DATA
+from trace_paths import DATA, ROOT
 
 from harness.audit.report import from_json, to_json
 from harness.audit.trace import TraceLimits, audit_trace
@@ -171,6 +173,19 @@ def test_an_empty_folder_and_a_missing_file_say_so(tmp_path: Path) -> None:
         audit_trace(tmp_path)
     with pytest.raises(UsageError, match="there is no trace"):
         audit_trace(tmp_path / "trace.json")
+
+
+def test_progress_reaches_the_size_of_the_file() -> None:
+    path = DATA / "param_dlrm_v100_rank0of8.json.gz"
+    seen: list[tuple[int, int]] = []
+    audit_trace(path, on_progress=lambda done, size: seen.append((done, size)))
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+def test_reading_a_trace_needs_no_torch() -> None:
+    """A trace is often looked at where torch takes seconds to import or is not installed."""
+    code = "import sys, harness.audit.trace; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_small_chunks_change_nothing() -> None:

@@ -267,6 +267,23 @@ def test_what_is_no_trace_is_refused_or_empty(tmp_path: Path, content: bytes) ->
         assert outcome.notes
 
 
+def test_very_many_threads_waits_and_deep_stacks_stay_fast(tmp_path: Path) -> None:
+    """Each loop over all rows inside a loop over threads, processes or waits would hang here."""
+    rows = []
+    for i in range(10_000):
+        host = {"pid": i, "tid": i}
+        call = event(cat="cuda_runtime", name="cudaDeviceSynchronize", ts=10 * i, dur=5, **host)
+        rows += [call, event(ts=10 * i, args={"device": i, "stream": i, "correlation": i})]
+        rows.append(event(cat="cpu_op", name=f"op{i}", ts=i, dur=10**6 - 2 * i, pid=1, tid=1))
+    rows.append(
+        event(cat="cuda_runtime", name="cudaDeviceSynchronize", ts=5 * 10**5, dur=5, pid=1, tid=1)
+    )
+    report = audit_trace(write(tmp_path, rows))
+    assert report.api_calls == {"cudaDeviceSynchronize": 10_001}
+    assert report.trace is not None
+    assert max(len(cost.op_chain) for cost in report.trace.sites) == 512
+
+
 WORDS = st.sampled_from(
     (
         *("kernel", "cpu_op", "cuda_runtime", "gpu_memcpy", "cuda_sync", "fwdbwd", "X", "s", "f"),

@@ -5,4 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from harness.audit.trace.annotate import annotate
-from harness.audit.trace.audit import audit_trace
 from harness.audit.trace.compare import AuditComparison, Compared, compare_audits
 from harness.audit.trace.compat import HtaNumbers, compat_hta
+from harness.audit.trace.entry import audit_trace
 from harness.audit.trace.limits import TraceLimits
 
 __all__ = [

@@ -1,10 +1,9 @@
-"""From trace files to one `AuditReport`."""
+"""From a trace to an `AuditReport`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from harness.audit.trace.exposure import (
 )
 from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL, launching_calls
-from harness.audit.trace.load import load_trace
 from harness.audit.trace.owners import find_owners
 from harness.audit.trace.patterns import find_polling, repeated_uploads
 from harness.audit.trace.replay import replay_without
@@ -38,13 +36,9 @@ from harness.audit.trace.timeline import (
     split_idle,
 )
 from harness.audit.trace.waits import Waits, blocked_time, count_api_calls, find_waits
-from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from harness.audit.trace.columns import Int64, Trace
-    from harness.audit.trace.limits import TraceLimits
     from harness.audit.trace.owners import Owner
 
 
@@ -168,7 +162,8 @@ def device_label(trace: Trace, device_names: list[str]) -> str:
         for entry in properties:
             if isinstance(entry, dict) and entry.get("name"):
                 by_number[str(entry.get("id"))] = str(entry["name"])
-    names = {by_number.get(device, f"device {device}"): None for device in device_names}
+    vendor = "ROCm" if any(name.startswith("hip") for name in trace.names) else "CUDA"
+    names = {by_number.get(device, f"{vendor} device {device}"): None for device in device_names}
     return ", ".join(names) or next(iter(by_number.values()), "unknown device")
 
 
@@ -241,29 +236,6 @@ def _details(analysis: Analysis, outside: int | None) -> TraceDetails:
         waits_outside_steps=outside,
         owned_share=owned / len(waits) if len(waits) else None,
     )
-
-
-def audit_trace(
-    path: str | Path,
-    *,
-    limits: TraceLimits | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> AuditReport:
-    """Audit one Kineto trace, or a folder that holds one trace per rank.
-
-    For a folder the report holds means over the ranks, API calls are summed, and `trace.ranks`
-    has one row a rank. `on_progress` gets bytes read and bytes in all. Raises `UsageError` where
-    there is no trace; damage inside a trace ends up in `notes`.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise UsageError(f"there is no trace {path}; give a .json or .json.gz file or a folder")
-    if path.is_dir():
-        from harness.audit.trace.ranks import audit_folder
-
-        return audit_folder(path, limits=limits, on_progress=on_progress)
-    trace = load_trace(path, limits=limits, on_progress=on_progress)
-    return report_of(analyse(trace), str(path))
 
 
 def rank_of(metadata: dict[str, Any]) -> int | None:

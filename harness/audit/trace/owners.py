@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from harness.audit.trace.columns import UNKNOWN, Int64
-from harness.audit.trace.stacks import Frame, FrameKind, Stack, enclosing_stacks
+from harness.audit.trace.columns import UNKNOWN
+from harness.audit.trace.forward import ForwardLinks, is_autograd
+from harness.audit.trace.stacks import Frame, FrameKind, RowsByThread, Stack, enclosing_stacks
 
 if TYPE_CHECKING:
     from harness.audit.report import AuditPhase
-    from harness.audit.trace.columns import Trace
+    from harness.audit.trace.columns import Spans, Trace
     from harness.audit.trace.waits import Waits
 
 OwnerKind = Literal["op", "python", "annotation", "context", "none"]
@@ -114,10 +115,6 @@ def _ops(stack: Stack) -> list[Frame]:
     return [f for f in stack if f.kind is FrameKind.OP and not is_step(f.name)]
 
 
-def _is_autograd(name: str) -> bool:
-    return name.startswith("autograd::engine::") or re.match(r"\w+Backward\d*$", name) is not None
-
-
 def _python(trace: Trace, stack: Stack) -> list[PythonLine]:
     """Python frames, outermost first."""
     names = [f.name for f in stack if f.kind is FrameKind.PYTHON]
@@ -134,7 +131,7 @@ def _phase(stack: Stack, ops: list[Frame], lines: list[PythonLine]) -> AuditPhas
     nodes = [f.name[len(_NODE) :] for f in ops if f.name.startswith(_NODE)]
     if nodes:
         return "recompute" if nodes[-1].startswith("CheckpointFunction") else "backward"
-    if any(_is_autograd(f.name) for f in ops):
+    if any(is_autograd(f.name) for f in ops):
         return "backward"
     notes = [f.name for f in user_annotations(stack)]
     # Traces of 2021 file the optimizer's mark under the ops.
@@ -164,7 +161,7 @@ def _resolve(trace: Trace, stack: Stack, api: str) -> Owner:
     user = next((x for x in reversed(lines) if _outside_torch(x) and not x.in_library), None)
     notes = user_annotations(stack)
     nodes = [f.name[len(_NODE) :] for f in ops if f.name.startswith(_NODE)]
-    chain = tuple(f.name for f in ops if not _is_autograd(f.name))
+    chain = tuple(f.name for f in ops if not is_autograd(f.name))
     kind: OwnerKind = "none"
     if ops:
         kind = "op"
@@ -211,7 +208,8 @@ def _add_forward(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
     ]
     if not missing:
         return
-    rows = [forward_row(trace, waits.stacks[index]) for index in missing]
+    links = ForwardLinks(trace)
+    rows = [forward_row(links, waits.stacks[index]) for index in missing]
     linked = [(index, row) for index, row in zip(missing, rows, strict=True) if row is not None]
     if not linked:
         return
@@ -230,65 +228,42 @@ def _add_forward(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
         )
 
 
-def forward_row(trace: Trace, stack: Stack) -> int | None:
+def forward_row(links: ForwardLinks, stack: Stack) -> int | None:
     """Row in `Trace.ops` of the forward op of the innermost backward node around a wait."""
     for frame in reversed(_ops(stack)):
-        if not _is_autograd(frame.name):
-            continue
-        row = _by_sequence(trace, frame.row)
-        if row is None:
-            row = _by_flow(trace, frame.row)
-        if row is not None:
-            return row
+        if is_autograd(frame.name):
+            row = links.forward_of(frame.row)
+            if row is not None:
+                return row
     return None
-
-
-def _by_sequence(trace: Trace, node: int) -> int | None:
-    sequence = trace.ops.sequence[node]
-    if sequence == UNKNOWN:
-        return None
-    rows = np.flatnonzero(trace.ops.sequence[:node] == sequence)
-    # An op that makes no node shows the number of the next one, so the last to start made it.
-    for row in reversed(rows.tolist()):
-        if not _is_autograd(trace.names[trace.ops.name[row]]):
-            return int(row)
-    return None
-
-
-def _by_flow(trace: Trace, node: int) -> int | None:
-    flows, ops = trace.flows, trace.ops
-    arrives = (
-        ~flows.is_start
-        & (flows.thread == ops.thread[node])
-        & (flows.time >= ops.start[node])
-        & (flows.time <= ops.end[node])
-    )
-    ids = flows.id[arrives]
-    if not len(ids):
-        return None
-    starts = np.flatnonzero(flows.is_start & (flows.id == ids[0]))
-    if not len(starts):
-        return None
-    same = ops.thread == flows.thread[starts[0]]
-    rows = np.flatnonzero(same & (ops.start == flows.time[starts[0]]))
-    return int(rows[-1]) if len(rows) else None
 
 
 def _add_context(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
     """Where nothing encloses a wait, name what ran last on its thread."""
     bare = [index for index, owner in enumerate(owners) if owner.kind == "none"]
+    if not bare:
+        return
+    tables = [_EndedSpans(trace, table) for table in (trace.annotations, trace.ops)]
     for index in bare:
-        name = _last_before(trace, int(waits.thread[index]), int(waits.start[index]))
+        thread, time = int(waits.thread[index]), int(waits.start[index])
+        names = (table.last_before(thread, time) for table in tables)
+        name = next((name for name in names if name is not None), None)
         if name is not None:
             owners[index] = replace(owners[index], kind="context", context=f"after {name}")
 
 
-def _last_before(trace: Trace, thread: int, time: int) -> str | None:
-    for table in (trace.annotations, trace.ops):
-        before: Int64 = np.flatnonzero((table.thread == thread) & (table.end <= time))
-        latest = before[np.argsort(table.end[before], kind="stable")][-8:]
-        for number in table.name[latest][::-1].tolist():
-            name: str = trace.names[number]
-            if not is_step(name):
-                return name
-    return None
+class _EndedSpans:
+    """Spans of one table by thread and end, profiler steps left out."""
+
+    def __init__(self, trace: Trace, table: Spans) -> None:
+        self._trace, self._table = trace, table
+        steps = np.array([is_step(name) for name in trace.names], dtype=np.bool_)
+        rows = np.flatnonzero(~steps[table.name]) if len(table) else np.zeros(0, dtype=np.int64)
+        self._rows = rows[np.argsort(table.end[rows], kind="stable")]
+        self._by_thread = RowsByThread(table.thread[self._rows])
+
+    def last_before(self, thread: int, time: int) -> str | None:
+        """Name of the span of the thread that ended last before `time`."""
+        rows = self._rows[self._by_thread[thread]]
+        position = int(np.searchsorted(self._table.end[rows], time, side="right"))
+        return self._trace.names[self._table.name[rows[position - 1]]] if position else None

@@ -114,7 +114,7 @@ class EventReader:
         if self._exact:
             return _DECODE_EXACT.decode(text)
         events = _DECODE.decode(text)
-        for event in events[:: max(1, len(events) - 1)]:
+        for event in events[:: max(1, len(events) // 16)]:
             if type(event.ts) is float and event.ts >= LARGEST_EXACT_US:
                 self._exact = True
                 return _DECODE_EXACT.decode(text)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from harness.audit.trace.columns import Int32, Int64, Spans, Trace
 
+_MAX_DEPTH = 512
+"""Innermost frames looked at; a deeper stack is damage or an attack."""
 _ROUNDING_NS = 1_000
 """Old traces hold whole microseconds, so that a child may end one after its parent."""
 
@@ -47,38 +49,55 @@ def _tables(trace: Trace) -> tuple[tuple[FrameKind, Spans], ...]:
 def enclosing_stacks(trace: Trace, thread: Int32, start: Int64, end: Int64) -> list[Stack]:
     """The stack around each interval, in the order given. Arrays have one entry a query."""
     stacks: list[Stack] = [()] * len(start)
-    for number in np.unique(thread):
-        queries = np.flatnonzero(thread == number)
+    if not len(start):
+        return stacks
+    tables = [(kind, table, RowsByThread(table.thread)) for kind, table in _tables(trace)]
+    queries_of = RowsByThread(thread)
+    for number in np.unique(thread).tolist():
+        queries = queries_of[number]
         queries = queries[np.argsort(start[queries], kind="stable")]
-        rows = _enclosing_rows(trace, int(number), start[queries])
+        rows: list[_Row] = []
+        for kind, table, by_thread in tables:
+            rows += _enclosing_rows(trace, kind, table, by_thread[number], start[queries])
+        rows.sort(key=lambda row: (row[0], -row[1], row[2].kind, row[2].row))
         for query, stack in zip(queries, _walk(rows, start[queries], end[queries]), strict=True):
             stacks[query] = stack
     return stacks
 
 
+class RowsByThread:
+    """Row numbers of a table by thread, in table order."""
+
+    def __init__(self, thread: Int32) -> None:
+        self._order = np.argsort(thread, kind="stable")
+        self._sorted = thread[self._order]
+
+    def __getitem__(self, thread: int) -> Int64:
+        first, last = np.searchsorted(self._sorted, (thread, thread + 1))
+        rows: Int64 = self._order[first:last]
+        return rows
+
+
 _Row = tuple[int, int, Frame]
 
 
-def _enclosing_rows(trace: Trace, thread: int, moments: Int64) -> list[_Row]:
-    """Rows of the thread that contain at least one of the sorted moments, outer before inner."""
-    found: list[_Row] = []
-    for kind, table in _tables(trace):
-        rows = np.flatnonzero(table.thread == thread)
-        first = np.searchsorted(moments, table.start[rows], side="left")
-        last = np.searchsorted(moments, table.end[rows], side="right")
-        rows = rows[last > first]
-        found.extend(
-            (start, end, Frame(kind, row, trace.names[name]))
-            for start, end, row, name in zip(
-                table.start[rows].tolist(),
-                table.end[rows].tolist(),
-                rows.tolist(),
-                table.name[rows].tolist(),
-                strict=True,
-            )
+def _enclosing_rows(
+    trace: Trace, kind: FrameKind, table: Spans, rows: Int64, moments: Int64
+) -> list[_Row]:
+    """Those of the rows that contain at least one of the sorted moments."""
+    first = np.searchsorted(moments, table.start[rows], side="left")
+    last = np.searchsorted(moments, table.end[rows], side="right")
+    rows = rows[last > first]
+    return [
+        (start, end, Frame(kind, row, trace.names[name]))
+        for start, end, row, name in zip(
+            table.start[rows].tolist(),
+            table.end[rows].tolist(),
+            rows.tolist(),
+            table.name[rows].tolist(),
+            strict=True,
         )
-    found.sort(key=lambda row: (row[0], -row[1], row[2].kind, row[2].row))
-    return found
+    ]
 
 
 def _walk(rows: Sequence[_Row], starts: Int64, ends: Int64) -> list[Stack]:
@@ -95,6 +114,10 @@ def _walk(rows: Sequence[_Row], starts: Int64, ends: Int64) -> list[Stack]:
         while open_rows and open_rows[-1][1] < start:
             open_rows.pop()
         stacks.append(
-            tuple(row[2] for row in open_rows if row[1] >= start and row[1] + _ROUNDING_NS >= end)
+            tuple(
+                row[2]
+                for row in open_rows[-_MAX_DEPTH:]
+                if row[1] >= start and row[1] + _ROUNDING_NS >= end
+            )
         )
     return stacks

@@ -17,13 +17,15 @@ from harness.audit.details import (
 )
 from harness.audit.report import CopySummary
 from harness.audit.trace.apis import ApiRole
-from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY, UNKNOWN
+from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY, UNKNOWN, Interner
 from harness.audit.trace.links import NO_CALL
 from harness.audit.trace.timeline import device_time
 from harness.audit.trace.waits import copy_kind
 
 if TYPE_CHECKING:
-    from harness.audit.trace.columns import Int64, Trace
+    from collections.abc import Iterator
+
+    from harness.audit.trace.columns import Bool, Int64, Trace
     from harness.audit.trace.timeline import DeviceTime, QueueSteps
     from harness.audit.trace.waits import CopyKind, Waits
 
@@ -32,6 +34,7 @@ MILLISECOND = 1e6
 SMALL_KERNEL_US = 10.0
 """About what one launch costs the host."""
 _QUEUE_POINTS = 200
+_MAX_STREAMS = 256
 
 
 def to_ms(nanoseconds: float) -> float:
@@ -46,11 +49,14 @@ def copy_table(trace: Trace, waits: Waits, launcher: Int64, steps: int) -> tuple
     waited = np.isin(copies, waits.copy)
     linked = launcher[copies] != NO_CALL
     groups: defaultdict[tuple[CopyKind, bool | None], list[Int64]] = defaultdict(list)
-    for name in np.unique(device.name[copies]):
-        kind = copy_kind(trace.names[name])
-        named = device.name[copies] == name
-        for blocking, chosen in ((True, waited), (False, ~waited & linked), (None, ~linked)):
-            rows = copies[named & chosen]
+    for kind, of_kind in _rows_by_kind(trace, copies):
+        unsure = kind.memory == "unknown" and kind.touches_host
+        for blocking, chosen in (
+            (True, waited),
+            (None if unsure else False, ~waited & linked),
+            (None, ~waited & ~linked),
+        ):
+            rows = copies[of_kind & chosen]
             if len(rows):
                 groups[kind, blocking].append(rows)
     found = []
@@ -71,6 +77,15 @@ def copy_table(trace: Trace, waits: Waits, launcher: Int64, steps: int) -> tuple
             )
         )
     return tuple(sorted(found, key=lambda copy: -(copy.duration_ms or 0)))
+
+
+def _rows_by_kind(trace: Trace, copies: Int64) -> Iterator[tuple[CopyKind, Bool]]:
+    """Each kind of copy, and which of the given rows are of it."""
+    kinds: Interner[CopyKind] = Interner()
+    names, inverse = np.unique(trace.device.name[copies], return_inverse=True)
+    of_name = np.array([kinds[copy_kind(trace.names[name])] for name in names], dtype=np.int64)
+    for kind, number in kinds.items():
+        yield kind, of_name[inverse] == number
 
 
 def top_kernels(trace: Trace, limit: int = 20) -> tuple[KernelTotal, ...]:
@@ -111,10 +126,12 @@ def small_kernels(trace: Trace) -> SmallKernels | None:
 
 
 def stream_table(trace: Trace) -> tuple[StreamUse, ...]:
-    """Use of each stream that had work."""
+    """Use of the streams with most rows."""
     found = []
-    work = trace.device.kind != CUDA_SYNC
-    for number in np.unique(trace.device.stream[work]):
+    streams, counts = np.unique(
+        trace.device.stream[trace.device.kind != CUDA_SYNC], return_counts=True
+    )
+    for number in streams[np.argsort(-counts, kind="stable")][:_MAX_STREAMS]:
         rows = trace.device.stream == number
         time = device_time(trace, rows)
         if time is None:
@@ -151,11 +168,13 @@ def copies_on_compute_streams(trace: Trace) -> int:
     """Host-device copies queued on a stream that also runs kernels: they cannot overlap it."""
     device = trace.device
     with_kernels = np.unique(device.stream[device.kind == KERNEL])
-    count = 0
-    for name in np.unique(device.name[device.kind == MEMCPY]):
-        if copy_kind(trace.names[name]).touches_host:
-            count += int(((device.name == name) & np.isin(device.stream, with_kernels)).sum())
-    return count
+    copies = np.flatnonzero(device.kind == MEMCPY)
+    shared = np.isin(device.stream[copies], with_kernels)
+    return sum(
+        int((of_kind & shared).sum())
+        for kind, of_kind in _rows_by_kind(trace, copies)
+        if kind.touches_host
+    )
 
 
 def queue_table(steps: QueueSteps, time: DeviceTime) -> QueueDepth | None:

@@ -20,6 +20,7 @@ _COMMUNICATION = re.compile(
     r"|all_?to_?all|deep_ep|symm_mem",
     re.IGNORECASE,
 )
+_MAX_DEVICES = 256
 _HOST_COLLECTIVE = re.compile(r"nccl:|c10d::|record_param_comms|_c10d_functional::")
 
 
@@ -80,6 +81,9 @@ def device_numbers(trace: Trace) -> tuple[list[str], Int64]:
     of_stream = np.array([devices[device] for device, _ in trace.streams], dtype=np.int64)
     if not len(trace.device):
         return [], np.zeros(0, dtype=np.int64)
+    if len(devices) > _MAX_DEVICES:
+        # No machine has this many; taking them as one keeps the time of a hostile file bounded.
+        return ["all"], np.zeros(len(trace.device), dtype=np.int64)
     return [str(device) for device in devices], of_stream[trace.device.stream]
 
 

@@ -1,9 +1,10 @@
-"""A folder with one trace per rank: one report over all, one row a rank."""
+"""The way in: one trace, or a folder with one trace per rank merged into one report."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,11 +17,31 @@ from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from harness.audit.trace.limits import TraceLimits
 
 _SUFFIXES = (".json", ".json.gz")
+
+
+def audit_trace(
+    path: str | Path,
+    *,
+    limits: TraceLimits | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> AuditReport:
+    """Audit one Kineto trace, or a folder that holds one trace per rank.
+
+    For a folder the report holds means over the ranks, API calls are summed, and `trace.ranks`
+    has one row a rank. `on_progress` gets bytes read and bytes in all. Raises `UsageError` where
+    there is no trace; damage inside a trace ends up in `notes`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"there is no trace {path}; give a .json or .json.gz file or a folder")
+    if path.is_dir():
+        return audit_folder(path, limits=limits, on_progress=on_progress)
+    trace = load_trace(path, limits=limits, on_progress=on_progress)
+    return report_of(analyse(trace), str(path))
 
 
 def trace_files(folder: Path) -> list[Path]:
