@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from gapless.arms import Choices, parse_arms, variant_with_role
@@ -76,12 +77,16 @@ def select_claims(claims: Sequence[Claim], only: Sequence[str]) -> tuple[Claim, 
 
 
 def plan_runs(claims: Sequence[Claim]) -> tuple[ClaimRun, ...]:
-    """As few runs as the claims allow: one for all phases of a fix on a scenario."""
+    """As few runs as the claims allow: one for all phases of a fix on a scenario.
+
+    The fixes take turns, so that each has been seen where time ends early.
+    """
     grouped: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in claims:
-        key = (claim.scenario, claim.optimization, claim.baseline_variant)
+        key = (claim.optimization, claim.scenario, claim.baseline_variant)
         grouped.setdefault(key, []).append(claim)
-    return tuple(
-        ClaimRun(scenario, optimization, tuple(group))
-        for (scenario, optimization, _), group in grouped.items()
-    )
+    by_fix: dict[str, list[ClaimRun]] = {}
+    for (optimization, scenario, _), group in grouped.items():
+        by_fix.setdefault(optimization, []).append(ClaimRun(scenario, optimization, tuple(group)))
+    turns = zip_longest(*by_fix.values())
+    return tuple(run for turn in turns for run in turn if run is not None)

@@ -26,7 +26,7 @@ MIN_BUDGET_S = 4.0
 """Less than this leaves too few blocks to say anything."""
 GRACE_S = 10.0
 """A run that is this much past the deadline is killed; what it measured is kept."""
-FIRST_OVERHEAD_S = 15.0
+FIRST_OVERHEAD_S = 9.0
 """Start, build and memory pass of the first run, before one has been seen."""
 
 
@@ -70,6 +70,9 @@ def sweep_claims(
 
     `thorough` warms up longer and, after the timed blocks, measures memory and counts syncs. A run
     that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
+
+    Narrow runs on a CPU compute on one thread: their ops are too small to share, and the reload
+    needs a core to copy on beside it.
     """
     sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
     with Interrupts() as interrupts:
@@ -97,10 +100,11 @@ def sweep_claims(
                     precision=precision,
                     phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
                     claims=run.claims,
+                    num_threads=1 if (device, fit) == ("cpu", "narrow") else None,
                     warmup_steps=2 if thorough else 1,
                     measure_memory=thorough,
                     measure_syncs=thorough,
-                    timeout_s=min(deadline_s - began_s, 2 * share_s) + GRACE_S,
+                    timeout_s=min(deadline_s - began_s, 1.5 * share_s) + GRACE_S,
                     command=f"gapless reproduce --only {run.claims[0].id}",
                 )
                 with show(label, deadline_s - began_s - share_s) as on_progress:

@@ -41,7 +41,9 @@ def parity_text(checks: tuple[Parity, ...]) -> str:
 
 
 def speedup_text(comparison: Comparison) -> str:
-    """`+8.4% [+7.9%, +8.9%]`."""
+    """`+8.4% [+7.9%, +8.9%]`; one block has no interval, and says so."""
+    if comparison.num_blocks < 2:
+        return f"{figures.percent(comparison.speedup)} (one block)"
     interval = figures.speedup_range(comparison.low, comparison.high)
     return f"{figures.percent(comparison.speedup)} {interval}"
 

@@ -37,6 +37,16 @@ def test_claims_on_one_scenario_and_fix_share_a_run() -> None:
     ]
 
 
+def test_fixes_take_turns_so_that_each_is_seen_early() -> None:
+    claims = [
+        claim("m1", scenario="qwen3-14b-packed-sft"),
+        claim("m2", scenario="qwen3-0.6b-packed-sft"),
+        claim("r1", optimization="checkpoint-reload"),
+        claim("o1", optimization="moe-routing"),
+    ]
+    assert [run.claims[0].id for run in plan_runs(claims)] == ["m1", "r1", "o1", "m2"]
+
+
 def test_a_run_times_the_claimed_variant_and_the_one_beyond() -> None:
     (run,) = plan_runs([FORWARD, BATCH])
     assert [arm.name for arm in run.arms(CHOICES)] == [

@@ -11,7 +11,7 @@ from gapless.documents import reproduce_document, run_document
 from gapless.tables import PIPE_WIDTH, print_table
 from harness.claim_rows import rows_from_records
 from harness.records import MemoryPeak, SyncCount
-from harness.run_tables import parity_text, run_tables
+from harness.run_tables import parity_text, run_tables, speedup_text
 
 
 def test_comparisons_stand_in_the_order_of_arms_with_the_noise_floor_last() -> None:
@@ -24,6 +24,11 @@ def test_comparisons_stand_in_the_order_of_arms_with_the_noise_floor_last() -> N
         ("a/a (noise floor)", "forward"),
         ("a/a (noise floor)", "batch"),
     ]
+
+
+def test_one_block_has_no_interval() -> None:
+    assert speedup_text(comparison("a", num_blocks=1)) == "+20.0% (one block)"
+    assert speedup_text(comparison("a", num_blocks=2)) == "+20.0% [+18.0%, +22.0%]"
 
 
 def test_memory_prefers_the_allocator_and_unknown_is_a_dash() -> None:
