@@ -70,7 +70,7 @@ def identifiers_of(point: Point) -> str:
 
 @cache
 def _loops_of(file: str) -> tuple[tuple[int, int, str], ...]:
-    """(first line, last line, what is iterated) of each loop body in a file."""
+    """(first line, last line, `target in iterated`) of each loop body in a file."""
     source = "".join(linecache.getlines(file))
     try:
         tree = ast.parse(source)
@@ -79,17 +79,20 @@ def _loops_of(file: str) -> tuple[tuple[int, int, str], ...]:
     loops = []
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            over = node.test if isinstance(node, ast.While) else node.iter
+            over = [node.test] if isinstance(node, ast.While) else [node.target, node.iter]
             first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
             if isinstance(node, ast.While):
                 first = node.lineno
-            loops.append((first, last, ast.unparse(over)))
+            loops.append((first, last, " in ".join(ast.unparse(part) for part in over)))
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            over_all = " ".join(ast.unparse(generator.iter) for generator in node.generators)
+            over_all = " ".join(
+                f"{ast.unparse(generator.target)} in {ast.unparse(generator.iter)}"
+                for generator in node.generators
+            )
             loops.append((node.lineno, node.end_lineno or node.lineno, over_all))
     return tuple(loops)
 
 
 def enclosing_loops(file: str, line: int) -> tuple[str, ...]:
-    """What the loops around a line iterate over, as source text; empty without source."""
+    """The loops around a line, as `target in iterated`; empty without source."""
     return tuple(over for first, last, over in _loops_of(file) if first <= line <= last)

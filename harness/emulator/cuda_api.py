@@ -110,7 +110,7 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
 
     def initialise_real() -> None:
         if asked and torch.cuda.is_available():
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
 
     patches.set(torch.cuda, "_lazy_init", lambda: asked.append(None))
     patches.after_restore(initialise_real)

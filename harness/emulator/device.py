@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,6 +115,8 @@ class EmulatedDevice:
         patch_backward(self._patches)
         patch_compile(self._patches, self.note)
         self.phases.start(self._patches)
+        # The modes are a thread's own; a prefetch thread of the step needs them as well.
+        self._patches.wrap(threading.Thread, "_bootstrap_inner", self._run_thread)
         exits = self._exits
         exits.enter_context(libraries_see_the_device())
         # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
@@ -131,6 +134,10 @@ class EmulatedDevice:
         if "torch._dynamo" in sys.modules:
             exits.enter_context(torch.compiler.set_stance("force_eager"))
         exits.enter_context(self.dispatcher)
+
+    def _run_thread(self, original: Callable[[threading.Thread], None], thread: Any) -> None:
+        with torch.autograd.set_multithreading_enabled(False), self.dispatcher:
+            original(thread)
 
     def _remove(self) -> None:
         try:

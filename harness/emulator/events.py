@@ -27,6 +27,19 @@ class Access(NamedTuple):
     """Number of the tensor's (shape, strides, offset, dtype); equal numbers, equal layout."""
     num_bytes: int
     """Bytes of the tensor, not of its storage."""
+    parameter: bool = False
+    """Whether it is an `nn.Parameter` itself, not a view of one."""
+
+
+class HostData(NamedTuple):
+    """The host side of an upload."""
+
+    storage: int
+    """Number of the host storage: the same for as long as it lives, never used again."""
+    digest: int
+    """Equal where the data is equal; for large data, where storage and version are."""
+    floating: bool
+    num_dims: int
 
 
 class Copy(NamedTuple):
@@ -37,6 +50,8 @@ class Copy(NamedTuple):
     pinned: bool | None
     """Whether the host side is pinned memory; `None` for a copy within the device."""
     blocking: bool
+    host: HostData | None = None
+    """What is uploaded; `None` for other copies, and for observers of waits only."""
 
 
 class Wait(NamedTuple):
@@ -62,14 +77,17 @@ class OpEvent(NamedTuple):
     writes: tuple[Access, ...]
     """Outputs and arguments written in place. Empty, like `reads`, for observers of waits only."""
     signature: tuple[object, ...]
-    """Op, layouts and constants: equal signatures on equal inputs compute equal values, unless the
-    op is random. Empty for observers of waits only."""
+    """Op, layouts and constants: with equal signatures and `constants`, equal inputs give equal
+    values, unless the op is random. Empty for observers of waits only."""
     random: bool
     waits: tuple[Wait, ...]
     copy: Copy | None
     input_lineage: int | None
     """What the op's first argument holds, for an op that waits: equal where the same integer data
     was computed by the same ops from the same data. `None` where there is none."""
+    constants: int = 0
+    """Equal where the numbers and host tensors among the arguments are equal. 0 for observers of
+    waits only."""
 
 
 class Observer(Protocol):
