@@ -202,7 +202,8 @@ def test_counts_are_averages_over_the_steps_after_warm_up() -> None:
 
 
 def test_a_copy_that_cannot_be_asynchronous_is_a_finding_but_no_sync() -> None:
-    report = audit(lambda: lambda host=torch.ones(4): host.to("cuda", non_blocking=True))
+    host = torch.ones(4)
+    report = audit(lambda: lambda: host.to("cuda", non_blocking=True))
     site = only(report)
     assert (site.kind, site.syncs_per_call, report.syncs_per_step) == (
         "pageable_non_blocking",
