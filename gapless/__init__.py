@@ -11,18 +11,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gapless.auditing import Audit as Audit
+    from gapless.auditing import SyncAuditCallback as SyncAuditCallback
+    from gapless.auditing import audit as audit
     from gapless.run import bench as bench
+    from harness.audit.intended import allow_sync as allow_sync
+    from harness.audit.report import AuditReport as AuditReport
     from harness.errors import GaplessError as GaplessError
     from harness.records import RunRecord as RunRecord
     from harness.store import Store as Store
 
 __version__ = "0.1.0"
-__all__ = ["GaplessError", "RunRecord", "Store", "bench"]
+__all__ = [
+    "Audit",
+    "AuditReport",
+    "GaplessError",
+    "RunRecord",
+    "Store",
+    "SyncAuditCallback",
+    "allow_sync",
+    "audit",
+    "bench",
+]
 
 _MODULE_OF = {
+    "Audit": "gapless.auditing",
+    "AuditReport": "harness.audit.report",
     "GaplessError": "harness.errors",
     "RunRecord": "harness.records",
     "Store": "harness.store",
+    "SyncAuditCallback": "gapless.auditing",
+    "allow_sync": "harness.audit.intended",
+    "audit": "gapless.auditing",
     "bench": "gapless.run",
 }
 

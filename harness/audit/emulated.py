@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from harness.audit.attribution import Attribution
 from harness.audit.build import build_report
 from harness.audit.failures import as_workload_error
 from harness.audit.frames import CodeBook
+from harness.audit.intended import FirstMoves
 from harness.audit.tally import Counts, Tally
 from harness.audit.target import load_target, make_step
 from harness.emulator.capacity import ValuesLimit
@@ -23,8 +26,6 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
-
-    import torch
 
     from harness.audit.report import AuditReport
     from harness.emulator.events import Observer
@@ -140,6 +141,7 @@ class EmulatedAudit:
         self.device.__enter__()
         try:
             self._attribution.start(self._patches)
+            self._patches.wrap(torch.nn.Module, "_apply", FirstMoves().around)
             self.device.dispatcher.before_op = self._attribution.before_op
             if self._boundary != "explicit":
                 self.device.phases.on_optimizer_step.append(self._after_optimizer)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
 
 _reason: ContextVar[str | None] = ContextVar("intended_wait", default=None)
 
@@ -33,3 +36,28 @@ def allow_sync(reason: str) -> Iterator[None]:
 def intended_reason() -> str | None:
     """The reason that holds here, or `None` where waits are not marked."""
     return _reason.get()
+
+
+class FirstMoves:
+    """Moving a model to the device is no part of a step: its copies are intended, the first time.
+
+    `around` stands for `nn.Module._apply`, which `to`, `cuda` and `half` go through. A module that
+    is moved again, as when it is offloaded in between, is counted.
+    """
+
+    REASON = "the model moves to the device"
+
+    def __init__(self) -> None:
+        self._moved: WeakSet[nn.Module] = WeakSet()
+
+    def around(
+        self, original: Callable[..., nn.Module], module: nn.Module, *args: Any, **kwargs: Any
+    ) -> nn.Module:
+        """Call `original(module, ...)`."""
+        if module in self._moved or intended_reason() is not None:
+            return original(module, *args, **kwargs)
+        with allow_sync(self.REASON):
+            result = original(module, *args, **kwargs)
+        if any(parameter.is_cuda for parameter in module.parameters()):
+            self._moved.update(module.modules())
+        return result

@@ -1,0 +1,279 @@
+"""`gapless audit`: what makes the host wait, in a step, a script, a scenario or a trace."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gapless.cli.options import JsonOption
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+    from harness.audit.emulated import Mode
+    from harness.audit.report import AuditReport
+    from harness.tables import Table
+
+PIPE_WIDTH = 120
+"""Width where the output is no terminal."""
+DEFAULT_GPU = "H100"
+TRACE_ENDINGS = (".json", ".gz")
+
+
+def command(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="FILE.py:CALLABLE, package.module:callable, a script (its own arguments after "
+            "--), a trace, a folder of traces, or two traces to compare.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", help="A name from `gapless list`.")
+    ] = None,
+    fit: Annotated[
+        str, typer.Option("--fit", metavar="narrow|full", help="Of the scenario.")
+    ] = "narrow",
+    arm: Annotated[
+        str | None,
+        typer.Option(
+            "--arm", metavar="OPT=VARIANT[,...]", help="Of the scenario [default: its baseline]"
+        ),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option("--attention", help="Of the scenario: eager, sdpa, flash_attention_2, ..."),
+    ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        typer.Option("--checkpointing/--no-checkpointing", help="Of the scenario."),
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Of the scenario: tokens in one batch.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option("--layers", help="Of the scenario.")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="layers|experts",
+            help="Also audit the scenario at small sizes, and say how each count grows.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help="Emulate this GPU [default: the GPU of this machine, else an emulated H100]",
+        ),
+    ] = None,
+    values: Annotated[
+        bool | None,
+        typer.Option(
+            "--values/--shapes",
+            help="Compute real values, or shapes only [default: values while they are small]",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", help="Steps to count [default: 1; of a script all]"),
+    ] = None,
+    skip: Annotated[
+        int | None, typer.Option("--skip", help="Steps before that, not counted [default: 1]")
+    ] = None,
+    routing: Annotated[
+        str,
+        typer.Option("--routing", metavar="uniform|skewed", help="How shapes only picks experts."),
+    ] = "uniform",
+    seed: Annotated[int, typer.Option("--seed", help="Of what shapes only picks.")] = 0,
+    top: Annotated[int, typer.Option("--top", help="Sites to show.")] = 20,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every site, and figures that did not move.")
+    ] = False,
+    annotate: Annotated[
+        str | None,
+        typer.Option("--annotate", metavar="OUT.json.gz", help="Write the trace with findings."),
+    ] = None,
+    compat: Annotated[
+        str | None,
+        typer.Option("--compat", metavar="hta", help="Print another tool's numbers by its rules."),
+    ] = None,
+    tensorboard: Annotated[
+        str | None,
+        typer.Option("--tensorboard", metavar="DIR", help="Put the trace where TensorBoard looks."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Count what makes the host wait for the GPU, by source line, with the cost and the remedy.
+
+    Needs no GPU: a step or script runs on an emulated one.
+    """
+    words = target or []
+    if (scenario is None) == (not words):
+        raise UsageError("Name one thing to audit: a step, a script, a trace, or --scenario NAME.")
+    if routing not in ("uniform", "skewed"):
+        raise UsageError(f"--routing {routing} is unknown; choose uniform or skewed.")
+    emulation: dict[str, Any] = {
+        "gpu": gpu, "mode": _mode(values), "routing": routing, "seed": seed
+    }  # fmt: skip
+    shown = _Shown(top=top, everything=everything, json=json)
+    if scenario is not None:
+        choices = {
+            "fit": fit,
+            "attention": attention,
+            "checkpointing": checkpointing,
+            "tokens": tokens,
+            "num_layers": layers,
+        }
+        options = {name: value for name, value in choices.items() if value is not None}
+        shown.report(_scenario(scenario, options, arm, scale, steps, skip, emulation))
+        return
+    if _is_trace(words[0]):
+        _traces(words, shown, annotate=annotate, compat=compat, tensorboard=tensorboard)
+        return
+    _refuse({"--annotate": annotate, "--compat": compat}, f"reads a trace; {words[0]} is none")
+    _refuse({"--scale": scale, "--arm": arm, "--attention": attention}, "belongs to --scenario")
+    shown.report(_program(words, steps, skip, emulation, tensorboard))
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How results are printed: for people first, as one JSON document last where asked."""
+
+    top: int
+    everything: bool
+    json: bool
+
+    def report(self, report: AuditReport) -> None:
+        from harness.audit.render import print_report
+        from harness.audit.report import to_json
+
+        print_report(report, _console(), top=self.top, everything=self.everything)
+        if self.json:
+            print(to_json(report))
+
+    def table(self, table: Table, document: object) -> None:
+        from gapless.documents import indented
+        from gapless.tables import print_table
+
+        print_table(table)
+        if self.json:
+            print(indented(document))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else PIPE_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False)
+
+
+def _mode(values: bool | None) -> Mode:
+    if values is None:
+        return "auto"
+    return "values" if values else "shapes"
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name} {why}; leave it out.")
+
+
+def _is_trace(word: str) -> bool:
+    path = Path(word)
+    return path.is_dir() or path.name.endswith(TRACE_ENDINGS)
+
+
+def _scenario(
+    name: str,
+    choices: dict[str, Any],
+    arm: str | None,
+    scale: str | None,
+    steps: int | None,
+    skip: int | None,
+    emulation: dict[str, Any],
+) -> AuditReport:
+    from gapless.scenario_audit import audit_scenario
+    from scenarios.catalogue import get
+    from scenarios.options import BuildOptions
+
+    scenario = get(name)
+    return audit_scenario(
+        scenario,
+        BuildOptions.from_mapping(choices),
+        arm=arm,
+        scale=scale,
+        steps=1 if steps is None else steps,
+        warmup=1 if skip is None else skip,
+        **{**emulation, "gpu": emulation["gpu"] or DEFAULT_GPU},
+    )
+
+
+def _program(
+    words: list[str],
+    steps: int | None,
+    skip: int | None,
+    emulation: dict[str, Any],
+    tensorboard: str | None,
+) -> AuditReport:
+    from gapless.program_audit import audit_on_gpu, audit_program, should_be_live
+
+    if should_be_live(emulation["gpu"]):
+        return audit_on_gpu(words, steps=steps, skip=skip, tensorboard=tensorboard)
+    _refuse({"--tensorboard": tensorboard}, "takes a trace, which an emulated audit has not")
+    emulation = {**emulation, "gpu": emulation["gpu"] or DEFAULT_GPU}
+    return audit_program(words, steps=steps, skip=skip, **emulation)
+
+
+def _traces(
+    words: list[str],
+    shown: _Shown,
+    *,
+    annotate: str | None,
+    compat: str | None,
+    tensorboard: str | None,
+) -> None:
+    from gapless.trace_tables import comparison_table, compat_table
+    from harness.audit import trace
+
+    if len(words) > 2:
+        raise UsageError(f"Two traces can be compared, not {len(words)}; name two.")
+    if compat not in (None, "hta"):
+        raise UsageError(f"--compat {compat} is unknown; there is hta.")
+    alone = {"--annotate": annotate, "--compat": compat, "--tensorboard": tensorboard}
+    if len(words) == 2:
+        _refuse(alone, "takes one trace, not two to compare")
+        audits = [trace.audit_trace(word) for word in words]
+        comparison = trace.compare_audits(*audits, everything=shown.everything)
+        shown.table(comparison_table(comparison), comparison)
+        return
+    (path,) = words
+    if compat is not None:
+        numbers = trace.compat_hta(path)
+        shown.table(compat_table(numbers), numbers)
+        return
+    report = trace.audit_trace(path)
+    done = []
+    if annotate is not None:
+        trace.annotate(path, annotate)
+        done.append(f"Annotated trace: {annotate} (open it in ui.perfetto.dev)")
+    if tensorboard is not None:
+        from harness.audit.tensorboard import save_for_tensorboard
+
+        saved = save_for_tensorboard(path, tensorboard)
+        done.append(f"For TensorBoard: {saved} (tensorboard --logdir {tensorboard})")
+    for sentence in done:
+        print(sentence, file=sys.stderr)
+    shown.report(report)
