@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gapless.arms import Choices
     from gapless.reproduce import ClaimRun
     from harness.bench.events import Progress
+    from harness.bench.plan import BenchPlan
     from harness.records import Claim, RunRecord
 
 MIN_BUDGET_S = 4.0
@@ -78,36 +79,31 @@ def sweep_claims(
     with Interrupts() as interrupts:
         for number, run in enumerate(runs):
             began_s = now()
-            share_s = (deadline_s - began_s) / (len(runs) - number)
-            budget_s = share_s - overhead_s
+            left_s = deadline_s - began_s
+            share_s = left_s / (len(runs) - number)
             if interrupts.count:
                 _skip(sweep, run, "Not measured: the sweep was interrupted before its turn.")
                 continue
-            if budget_s < MIN_BUDGET_S:
+            if left_s < FIRST_OVERHEAD_S + MIN_BUDGET_S:
                 _skip(
                     sweep,
                     run,
                     "Not measured: no time was left; give more --seconds, or name it with --only.",
                 )
                 continue
+            budget_s = max(MIN_BUDGET_S, share_s - overhead_s)
             label = f"{number + 1}/{len(runs)} {run.label}"
             try:
-                plan = make_plan(
-                    get(run.scenario),
-                    run.arms(choices),
+                plan = _plan(
+                    run,
+                    choices,
                     BuildOptions.from_mapping({**run.options(fit), "device": device}),
+                    thorough=thorough,
                     budget_s=budget_s,
                     precision=precision,
-                    phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
-                    claims=run.claims,
-                    num_threads=1 if (device, fit) == ("cpu", "narrow") else None,
-                    warmup_steps=2 if thorough else 1,
-                    measure_memory=thorough,
-                    measure_syncs=thorough,
-                    timeout_s=min(deadline_s - began_s, 1.5 * share_s) + GRACE_S,
-                    command=f"gapless reproduce --only {run.claims[0].id}",
+                    timeout_s=min(left_s, 1.5 * share_s) + GRACE_S,
                 )
-                with show(label, deadline_s - began_s - share_s) as on_progress:
+                with show(label, left_s - share_s) as on_progress:
                     record = carry_out(
                         plan, store=store, on_progress=on_progress, interrupts=interrupts
                     )
@@ -120,6 +116,25 @@ def sweep_claims(
                 overhead_s = beside_budget_s
         sweep.interrupted = interrupts.count > 0
     return sweep
+
+
+def _plan(
+    run: ClaimRun, choices: Choices, options: BuildOptions, *, thorough: bool, **limits: float
+) -> BenchPlan:
+    narrow_cpu = (options.device, options.fit) == ("cpu", "narrow")
+    return make_plan(
+        get(run.scenario),
+        run.arms(choices),
+        options,
+        phases=tuple(dict.fromkeys(claim.phase for claim in run.claims)),
+        claims=run.claims,
+        num_threads=1 if narrow_cpu else None,
+        warmup_steps=2 if thorough else 1,
+        measure_memory=thorough,
+        measure_syncs=thorough,
+        command=f"gapless reproduce --only {run.claims[0].id}",
+        **limits,
+    )
 
 
 def _skip(sweep: Sweep, run: ClaimRun, reason: str) -> None:

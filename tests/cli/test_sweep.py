@@ -37,6 +37,8 @@ class World:
 
     overhead_s: float = 5.0
     now_s: float = 1000.0
+    slow: dict[str, float] = field(default_factory=dict)
+    """Scenario -> seconds that its run takes besides."""
     errors: dict[str, Exception] = field(default_factory=dict)
     plans: list[BenchPlan] = field(default_factory=list)
 
@@ -44,7 +46,7 @@ class World:
         self.plans.append(plan)
         if plan.scenario in self.errors:
             raise self.errors[plan.scenario]
-        self.now_s += plan.budget_s + self.overhead_s
+        self.now_s += plan.budget_s + self.overhead_s + self.slow.get(plan.scenario, 0.0)
         return record(id=f"run-{plan.scenario}", claims=plan.claims)
 
     def sweep(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Sweep:
@@ -84,6 +86,14 @@ def test_each_run_speaks_to_its_claims_and_has_the_noise_floor(monkeypatch) -> N
     assert [plan.claims for plan in world.plans] == [(one,) for one in CLAIMS]
     assert all([arm.role for arm in plan.arms][-1] == "a/a" for plan in world.plans)
     assert [row.run for row in done.rows(CLAIMS)] == [f"run-{name}" for name in SCENARIOS]
+
+
+def test_one_slow_run_leaves_the_others_their_turn(monkeypatch) -> None:
+    world = World(slow={SCENARIOS[0]: 60.0})
+    done = world.sweep(monkeypatch, seconds=120)
+    assert [plan.scenario for plan in world.plans] == list(SCENARIOS)
+    assert min(plan.budget_s for plan in world.plans) >= MIN_BUDGET_S
+    assert len(done.records) == 3
 
 
 def test_without_time_the_rows_say_so_and_nothing_runs(monkeypatch) -> None:
