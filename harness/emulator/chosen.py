@@ -87,8 +87,8 @@ def _host_mask(mask: torch.Tensor, choices: Choices) -> torch.Tensor | None:
     """The mask's values, drawn where unknown; `None` where it is too large to have any."""
     if type(mask) is not EmulatedTensor:
         return mask
-    if mask._value is not None and mask._storage.known:
-        return mask._value
+    if mask.host_value is not None and mask.allocation.known:
+        return mask.host_value
     return choices.mask(mask.shape) if mask.numel() <= _LARGEST_MASK else None
 
 

@@ -8,21 +8,21 @@ from harness.emulator.streams import StreamAction, StreamBook
 from harness.emulator.tensor import CUDA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from harness.emulator.dispatch import Dispatcher
+    from harness.emulator.events import ClockAnswers
     from harness.emulator.tensor import EmulatedTensor
 
 
 class StreamApi:
     """Makes the classes that stand for `torch.cuda.Stream` and `Event` on one device."""
 
-    def __init__(self, dispatcher: Dispatcher, book: StreamBook, now_ms: Callable[[], float]):
+    def __init__(self, dispatcher: Dispatcher, book: StreamBook, clock: ClockAnswers | None):
         self.dispatcher = dispatcher
         self.book = book
-        self.now_ms = now_ms
-        """Device time for `Event.elapsed_time`; without a clock every event is at 0."""
+        self.clock = clock
+        """Answers `Event.elapsed_time` and `query`; without one every event is at 0 and done."""
         api = self
 
         class Stream:
@@ -48,10 +48,11 @@ class StreamApi:
                 return event
 
             def synchronize(self) -> None:
+                api.tell("synchronize_stream", self.number, None)
                 api.dispatcher.emit_api_wait("cudaStreamSynchronize", "explicit_synchronize", 1)
 
             def query(self) -> bool:
-                return True
+                return api.clock is None or api.clock.stream_done(self.number)
 
             def is_capturing(self) -> bool:
                 return False
@@ -87,11 +88,11 @@ class StreamApi:
             ) -> None:
                 self.number = api.book.new_event()
                 self.enable_timing = enable_timing
-                self._at_ms: float | None = None
+                self._recorded = False
 
             def record(self, stream: Stream | None = None) -> None:
                 number = api.book.current if stream is None else stream.number
-                self._at_ms = api.now_ms()
+                self._recorded = True
                 api.tell("record", number, self.number)
 
             def wait(self, stream: Stream | None = None) -> None:
@@ -99,17 +100,22 @@ class StreamApi:
                 api.tell("wait", number, self.number)
 
             def synchronize(self) -> None:
+                api.tell("synchronize_event", api.book.current, self.number)
                 api.dispatcher.emit_api_wait("cudaEventSynchronize", "explicit_synchronize", 1)
 
             def query(self) -> bool:
-                return True
+                return api.clock is None or api.clock.event_done(self.number)
 
             def elapsed_time(self, end: Event) -> float:
-                if self._at_ms is None or end._at_ms is None:
+                if not (self._recorded and end._recorded):
                     raise ValueError(
                         "Both events must be recorded before calculating elapsed time."
                     )
-                return end._at_ms - self._at_ms
+                if api.clock is None:
+                    return 0.0
+                return (api.clock.event_ms(end.number) or 0.0) - (
+                    api.clock.event_ms(self.number) or 0.0
+                )
 
         self.stream_class = Stream
         self.event_class = Event
@@ -122,7 +128,7 @@ class StreamApi:
 
     def record_tensor(self, tensor: EmulatedTensor, stream: Any) -> None:
         """`Tensor.record_stream`: the allocation outlives the stream's present work."""
-        self.tell("record_tensor", stream.number, None, tensor._storage.number)
+        self.tell("record_tensor", stream.number, None, tensor.allocation.number)
 
     def current(self, device: Any = None) -> Any:
         """The stream that ops go to now."""

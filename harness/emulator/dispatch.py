@@ -14,7 +14,8 @@ from harness.emulator import host_kernels
 from harness.emulator.attention import attention_entry
 from harness.emulator.capacity import PRODUCTS, bytes_to_come
 from harness.emulator.copies import copy_of, copy_waits, is_pinned, mark_pinned
-from harness.emulator.events import Access, Copy, Observer, OpEvent, Wait
+from harness.emulator.events import Access, Copy, Observer, OpEvent, Pacer, Wait
+from harness.emulator.host_data import constants_of, host_data
 from harness.emulator.memory import MemoryBook, Storage
 from harness.emulator.reading import current_reading
 from harness.emulator.rules import rules_for, running_torch_version
@@ -78,6 +79,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._version = running_torch_version()
         self.before_op: Callable[[], None] | None = None
         """Called before each op on the device, with the user's frames on the stack."""
+        self.pacer: Pacer | None = None
+        """Told of each op with its arguments, before its waits; see `events.Pacer`."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -163,18 +166,22 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         lineage = self._lineage(args) if waits else None
         result, signature = self._compute(facts, func, args, kwargs, tensors, to_device)
         self.num_ops += 1
+        if self.pacer is not None:
+            self.pacer(facts, signature, args, kwargs, result, self.streams.current)
         if tensors and type(result) is EmulatedTensor and not facts.random:
-            fresh = result._storage.version == 0 and facts.returns[0][0] == "new"
+            fresh = result.allocation.version == 0 and facts.returns[0][0] == "new"
             if fresh and not result.dtype.is_floating_point:
                 self._inherit(facts, args, kwargs, tensors, result, signature)
         if facts.marks is not None:
             place, mark = facts.marks
-            args[place]._storage.marks = mark
+            args[place].allocation.marks = mark
         if waits or self._all_ops:
             writes = self._writes(facts, args, kwargs, result) if self._all_ops else ()
+            constants = constants_of(args, kwargs) if self._all_ops else 0
             self._emit(
-                facts.full_name, waits, None, reads, writes, signature, facts.random, lineage
-            )
+                facts.full_name, waits, None, reads, writes, signature, facts.random, lineage,
+                constants,
+            )  # fmt: skip
         return result
 
     def _learn(self, func: Any) -> OpFacts:
@@ -222,7 +229,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._keep_within(self._values_limit, facts, args, kwargs, to_device)
         if not self.shapes_only:
             result = self._with_values(facts, func, args, kwargs, to_device)
-            return result, (self._engine.signature(facts, args, kwargs) if self._all_ops else ())
+            wanted = self._all_ops or self.pacer is not None
+            return result, (self._engine.signature(facts, args, kwargs) if wanted else ())
         signature = self._engine.signature(facts, args, kwargs)
         if facts.resizes_in_place:
             _follow_layout(args[0], self._engine.layout_after(facts, args, kwargs))
@@ -267,7 +275,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _mark_written(self, argument: Any) -> None:
         for tensor in argument if isinstance(argument, list | tuple) else (argument,):
             if type(tensor) is EmulatedTensor:
-                tensor._storage.version += 1
+                tensor.allocation.version += 1
 
     def _wrap(self, facts: OpFacts, args: Args, kwargs: Kwargs, result: Any) -> Any:
         """Device tensors for the host results, sharing storages as the schema says."""
@@ -301,7 +309,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if resizes:
                 _follow_layout(source, value)
             return source  # type: ignore[no-any-return]
-        return self._make(value, source._storage if type(source) is EmulatedTensor else None)
+        return self._make(value, source.allocation if type(source) is EmulatedTensor else None)
 
     def adopt(self, value: torch.Tensor) -> EmulatedTensor:
         """A new device tensor with these host values; the caller gives the values away."""
@@ -322,7 +330,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Results of known layout and unknown values."""
         for index in plan.writes:
-            storage = tensors[index]._storage
+            storage = tensors[index].allocation
             storage.version += 1
             if plan.writes_unknown:
                 storage.known = False
@@ -337,7 +345,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 storage = (
                     Storage(memory, out.num_bytes, known=out.value is not None)
                     if out.source is None
-                    else tensors[out.source]._storage
+                    else tensors[out.source].allocation
                 )
                 value = None if out.value is None else out.value()
                 results.append(
@@ -357,14 +365,14 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _read_scalar(self, facts: OpFacts, tensor: EmulatedTensor) -> Any:
         self.num_ops += 1
         kind = current_reading() or "implicit_scalar_arg"
-        if tensor._storage.marks == "found_inf" and kind in ("scalar_read", "bool_branch"):
+        if tensor.allocation.marks == "found_inf" and kind in ("scalar_read", "bool_branch"):
             kind = "found_inf_read"
         self._emit(
             facts.full_name, (Wait(facts.name, kind, 1),), None,
             self._accesses([tensor]) if self._all_ops else (), (), (), False, None,
         )  # fmt: skip
-        if tensor._value is not None and tensor._storage.known:
-            return tensor._value.item()
+        if tensor.host_value is not None and tensor.allocation.known:
+            return tensor.host_value.item()
         return self._engine.choices.scalar(tensor.dtype)
 
     def _to_copy(self, facts: OpFacts, args: Args, kwargs: Kwargs, to_device: bool) -> Any:
@@ -375,6 +383,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             copy = None
         else:
             copy = copy_of(source, to_device, bool(kwargs.get("non_blocking")))
+            copy = self._with_host(copy, source)
         reads = self._accesses([source]) if on_device and self._all_ops else ()
         signature: tuple[object, ...] = ()
         if on_device and not to_device and target is not None:
@@ -385,6 +394,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise NotImplementedError("Cannot copy out of meta tensor; no data!")
             result, signature = self._compute(facts, _TO_COPY, args, kwargs, tensors, to_device)
         self.num_ops += 1
+        if self.pacer is not None and copy is None and signature:
+            self.pacer(facts, signature, args, kwargs, result, self.streams.current)
         waits = copy_waits(facts.name, copy) if copy else ()
         if waits or copy or self._all_ops:
             writes = self._accesses([result]) if self._all_ops and to_device else ()
@@ -397,8 +408,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for name in ("dtype", "memory_format")
             if kwargs.get(name) is not None
         }
-        if source._value is not None and source._storage.known:
-            return _TO_COPY(source._value, **options)  # type: ignore[no-any-return]
+        if source.host_value is not None and source.allocation.known:
+            return _TO_COPY(source.host_value, **options)  # type: ignore[no-any-return]
         return self._engine.choices.host_tensor(source.shape, options.get("dtype", source.dtype))
 
     def _copy_(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
@@ -411,6 +422,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             copy = copy_of(
                 source, into_device, non_blocking, pinned=is_pinned(host), size_of=target
             )
+            copy = self._with_host(copy, source)
         reads = self._accesses([source]) if from_device and self._all_ops else ()
         signature: tuple[object, ...] = ()
         if into_device:
@@ -419,11 +431,19 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             target.copy_(self._to_host(source, {}))
         self.num_ops += 1
+        if self.pacer is not None and copy is None and signature:
+            self.pacer(facts, signature, args, kwargs, target, self.streams.current)
         waits = copy_waits(facts.name, copy) if copy else ()
         if waits or copy or self._all_ops:
             writes = self._accesses([target]) if self._all_ops and into_device else ()
             self._emit(facts.full_name, waits, copy, reads, writes, signature, False, None)
         return target
+
+    def _with_host(self, copy: Copy | None, source: torch.Tensor) -> Copy | None:
+        """The copy with what it uploads, where somebody watches every op."""
+        if copy is None or copy.direction != "h2d" or not self._all_ops:
+            return copy
+        return copy._replace(host=host_data(source))
 
     # ---- telling
 
@@ -439,7 +459,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         first = args[0] if args else None
         if type(first) is not EmulatedTensor:
             return None
-        storage = first._storage
+        storage = first.allocation
         return hash((storage.lineage, storage.version, self.layout_of(first)))
 
     def _inherit(
@@ -454,14 +474,14 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Tell by lineage that masks and indices are computed anew from the same data."""
         if not signature:
             signature = self._engine.signature(facts, args, kwargs)
-        sources = [(t._storage.lineage, t._storage.version) for t in tensors]
-        result._storage.lineage = hash((signature, *sources))
+        sources = [(t.allocation.lineage, t.allocation.version) for t in tensors]
+        result.allocation.lineage = hash((signature, *sources))
 
     def layout_of(self, tensor: EmulatedTensor) -> int:
         """Number of the tensor's layout; equal numbers mean equal layouts."""
-        layout = tensor._layout
+        layout = tensor.layout_number
         if layout < 0:
-            layout = tensor._layout = self._layout_number(
+            layout = tensor.layout_number = self._layout_number(
                 (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
             )
         return layout
@@ -472,8 +492,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _accesses(self, tensors: Sequence[Any]) -> tuple[Access, ...]:
         return tuple(
             Access(
-                t._storage.number, t._storage.version, self.layout_of(t),
-                t.numel() * t.element_size(),
+                t.allocation.number, t.allocation.version, self.layout_of(t),
+                t.numel() * t.element_size(), getattr(t, "_is_param", False),
             )
             for t in tensors
             if type(t) is EmulatedTensor
@@ -500,12 +520,13 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         signature: tuple[object, ...],
         random: bool,
         lineage: int | None,
+        constants: int = 0,
     ) -> None:
         if not self._all_ops and not self._wait_only:
             return
         event = OpEvent(
             self.num_ops, op, self.phases.current(), self.streams.current, reads, writes,
-            signature, random, waits, copy, lineage,
+            signature, random, waits, copy, lineage, constants,
         )  # fmt: skip
         for observer in self._all_ops:
             observer.on_event(event)
@@ -517,7 +538,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _unwrap(value: Any) -> Any:
     kind = type(value)
     if kind is EmulatedTensor:
-        return value._value
+        return value.host_value
     if kind is list or kind is tuple:
         return [_unwrap(item) for item in value]
     return value
@@ -527,4 +548,4 @@ def _follow_layout(tensor: EmulatedTensor, value: torch.Tensor) -> None:
     """Give the device tensor the layout that an in-place op gave its host twin."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         tensor.as_strided_(value.shape, value.stride(), value.storage_offset())
-    tensor._layout = -1
+    tensor.layout_number = -1

@@ -119,10 +119,10 @@ class ShapeEngine:
         for value in args:
             # The common case inline: this runs for every argument of every op.
             if type(value) is EmulatedTensor:
-                layout = value._layout
+                layout = value.layout_number
                 if layout < 0:
                     layout = self._layout_of(value)
-                known = value._value is not None and value._storage.known
+                known = value.host_value is not None and value.allocation.known
                 key.append(layout + layout + known)
             else:
                 add(key, value, floats)
@@ -134,7 +134,7 @@ class ShapeEngine:
     def _add(self, key: list[object], value: Any, floats: bool) -> None:
         kind = type(value)
         if kind is EmulatedTensor:
-            known = value._value is not None and value._storage.known
+            known = value.host_value is not None and value.allocation.known
             key.append(2 * self._layout_of(value) + known)
         elif kind is float:
             key.append(value if floats else float)
@@ -163,7 +163,7 @@ class ShapeEngine:
         plan = self._plans.get(signature)
         if plan is not None:
             return plan
-        if all(t._value is not None and t._storage.known for t in tensors):
+        if all(t.host_value is not None and t.allocation.known for t in tensors):
             plan = self._plan_known(facts, args, kwargs, tensors)
         else:
             sizes = data_dependent_sizes(facts.name, args, kwargs, self.choices)
@@ -184,8 +184,8 @@ class ShapeEngine:
         """Drop the values of results that are too large to keep."""
         for tensor in result if isinstance(result, list | tuple) else (result,):
             if type(tensor) is EmulatedTensor and not keeps_values(tensor.dtype, tensor.numel()):
-                tensor._value = None
-                tensor._storage.known = False
+                tensor.host_value = None
+                tensor.allocation.known = False
         return result
 
     def _plan_known(
@@ -279,7 +279,7 @@ class ShapeEngine:
 def _as_meta(value: Any) -> Any:
     if type(value) is EmulatedTensor:
         items = max(
-            value._storage.num_bytes // value.element_size(),
+            value.allocation.num_bytes // value.element_size(),
             value.storage_offset() + _extent(value.shape, value.stride()),
         )
         base = torch.empty(items, dtype=value.dtype, device=_META)

@@ -55,12 +55,12 @@ def _reads_in_index(index: Any) -> str | None:
 class EmulatedTensor(torch.Tensor):
     """A tensor on the emulated device; `device` and `is_cuda` answer as on CUDA."""
 
-    _value: torch.Tensor | None
+    host_value: torch.Tensor | None
     """The data on the host, or `None` where only the shape is known."""
-    _storage: Storage
-    _layout: int
+    allocation: Storage
+    layout_number: int
     """Number of its (shape, strides, offset, dtype) in the dispatcher's table, or -1."""
-    _dispatch: Any
+    run_op: Any
     """How ops on it run: bound method of the dispatcher that made it."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -81,10 +81,10 @@ class EmulatedTensor(torch.Tensor):
         tensor: EmulatedTensor = _wrap(
             EmulatedTensor, size, stride, offset, None, dtype, torch.strided, device
         )
-        tensor._value = value
-        tensor._storage = storage
-        tensor._layout = layout
-        tensor._dispatch = dispatch
+        tensor.host_value = value
+        tensor.allocation = storage
+        tensor.layout_number = layout
+        tensor.run_op = dispatch
         return tensor
 
     @classmethod
@@ -98,7 +98,7 @@ class EmulatedTensor(torch.Tensor):
         """Run an op where the dispatch mode is off: inside `repr`, or after the audit ended."""
         for tensor in torch.utils._pytree.tree_leaves((args, kwargs)):
             if type(tensor) is EmulatedTensor:
-                return tensor._dispatch(func, args, kwargs or {})
+                return tensor.run_op(func, args, kwargs or {})
         raise WorkloadError(
             f"{func} was called with no tensor of the emulated device among its arguments; "
             "this is an error of the emulator, please report the op."
@@ -124,7 +124,11 @@ class EmulatedTensor(torch.Tensor):
     def data(self, new: torch.Tensor) -> None:
         _Base.data.__set__(self, new)  # type: ignore[attr-defined]
         if isinstance(new, EmulatedTensor):
-            self._value, self._storage, self._layout = new._value, new._storage, new._layout
+            self.host_value, self.allocation, self.layout_number = (
+                new.host_value,
+                new.allocation,
+                new.layout_number,
+            )
 
     __bool__ = _reads_as("__bool__", "bool_branch")
 
@@ -192,10 +196,10 @@ class EmulatedTensor(torch.Tensor):
         return 0
 
     def untyped_storage(self) -> Any:
-        return _StorageView(self._storage)
+        return _StorageView(self.allocation)
 
     def data_ptr(self) -> int:
-        return self._storage.address + int(self.storage_offset()) * self.element_size()
+        return self.allocation.address + int(self.storage_offset()) * self.element_size()
 
     def is_pinned(self, device: Any = None) -> bool:
         return False
@@ -228,6 +232,11 @@ class EmulatedTensor(torch.Tensor):
         return self.detach().cpu().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
 
+def storage_number(tensor: torch.Tensor) -> int | None:
+    """Number of the storage, as in `Access.storage`; `None` for a host tensor."""
+    return tensor.allocation.number if type(tensor) is EmulatedTensor else None
+
+
 class _StorageView:
     """What `untyped_storage()` gives: identity and size, which is all that savers ask for."""
 
@@ -235,21 +244,21 @@ class _StorageView:
     device = CUDA
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.allocation = storage
 
     def data_ptr(self) -> int:
-        return self._storage.address
+        return self.allocation.address
 
     def nbytes(self) -> int:
-        return self._storage.num_bytes
+        return self.allocation.num_bytes
 
     size = __len__ = nbytes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _StorageView) and other._storage is self._storage
+        return isinstance(other, _StorageView) and other.allocation is self.allocation
 
     def __hash__(self) -> int:
-        return hash(self._storage.address)
+        return hash(self.allocation.address)
 
 
 _wrap = torch.Tensor._make_wrapper_subclass

@@ -84,13 +84,13 @@ def test_large_tensors_hold_no_data_and_small_integers_keep_theirs() -> None:
         rows = table[ids]
         assert isinstance(table, EmulatedTensor)
         assert isinstance(rows, EmulatedTensor)
-        assert table._value is None
-        assert rows._value is None
+        assert table.host_value is None
+        assert rows.host_value is None
         assert torch.cuda.memory_allocated() > BIG * 32
         assert ids.cumsum(0)[-1].item() == 4950
         mask = ids[:, None] == torch.arange(BIG // 10, device="cuda")
         assert isinstance(mask, EmulatedTensor)
-        assert mask._value is None
+        assert mask.host_value is None
 
 
 def test_unknown_data_written_over_known_data_is_unknown() -> None:
