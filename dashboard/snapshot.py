@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from harness.store import Store
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
     from dashboard.filters import Filters
     from harness.records import RunRecord, Source
     from harness.store import Problem
+
+
+SPEAKING_RUNS = 3
+"""Newest runs looked at for one claim, source and GPU, since a run can lack a figure."""
+FRESH_S = 2.0
+"""A snapshot is taken again when it is older, and older than `COST_FACTOR` times what it cost."""
+COST_FACTOR = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,10 @@ class Facets:
     fixes: tuple[str, ...]
     """Optimizations that an arm of the run toggles."""
     source: Source
+    claims: tuple[str, ...]
+    """Ids of the published claims that the run speaks to."""
+    has_audits: bool
+    has_traces: bool
 
 
 def facets_of(record: RunRecord) -> Facets:
@@ -41,6 +55,9 @@ def facets_of(record: RunRecord) -> Facets:
         gpu=gpu_name(record),
         fixes=toggled(record),
         source=record.source,
+        claims=tuple(claim.id for claim in record.claims),
+        has_audits=bool(record.audited_arms),
+        has_traces=bool(record.traced_arms),
     )
 
 
@@ -80,6 +97,18 @@ class Snapshot:
         """The newest runs that the filters keep; only those are decoded."""
         return [self.records[position] for position in self.positions(filters)[:limit]]
 
+    def speaking(self, filters: Filters) -> list[RunRecord]:
+        """The runs that the claims are told from: the newest few of each claim, source and GPU."""
+        seen: Counter[tuple[str, str, str]] = Counter()
+        kept = []
+        for position in self.positions(filters):
+            facets = self.facets[position]
+            keys = [(claim, facets.source, facets.gpu) for claim in facets.claims]
+            if any(seen[key] < SPEAKING_RUNS for key in keys):
+                kept.append(self.records[position])
+            seen.update(keys)
+        return kept
+
     def positions(self, filters: Filters) -> list[int]:
         """Where the kept runs stand in `facets` and `records`."""
         return [n for n, facets in enumerate(self.facets) if filters.keep(facets)]
@@ -94,3 +123,23 @@ def take_snapshot(root: str) -> Snapshot:
         facets=tuple(facets_of(record) for record in listing.records),
         problems=listing.problems,
     )
+
+
+class SnapshotCache:
+    """The newest snapshot of one store for every page and visitor; safe between threads."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._lock = Lock()
+        self._snapshot: Snapshot | None = None
+        self._stale_at_s = 0.0
+
+    def get(self) -> Snapshot:
+        """A snapshot at most a few seconds old. Raises `StoreError`."""
+        with self._lock:
+            if self._snapshot is None or time.monotonic() >= self._stale_at_s:
+                began_s = time.monotonic()
+                self._snapshot = take_snapshot(self.root)
+                ended_s = time.monotonic()
+                self._stale_at_s = ended_s + max(FRESH_S, COST_FACTOR * (ended_s - began_s))
+            return self._snapshot

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.charts.style import GRID, NOISE_FILL, layout
 from dashboard.plain import chart_text
-from dashboard.rows.lanes import Spans, thinned
+from dashboard.rows.lanes import Spans, thinned, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,7 @@ COLOURS: dict[Work | str, str] = {
     "exposed": "rgba(213,94,0,0.30)",
     "idle": NOISE_FILL,
 }
+SHADES = ("idle", "exposed")
 HEIGHT_OF: dict[Work, float] = {"compute": 0.8, "communication": 0.6, "copy": 0.4, "other": 0.25}
 """Copies are drawn over kernels and smaller, so that both are seen where they overlap."""
 
@@ -56,7 +57,8 @@ def timeline_chart(
             for number, name in enumerate(names, start=1)
         ]
         for kind, spans, top, end in _rectangles(timeline, names, y, bottom):
-            drawn = thinned(spans, start_ms, end_ms, PIXELS)
+            choose = visible if kind in SHADES else thinned
+            drawn = choose(spans, start_ms, end_ms, PIXELS)
             if drawn:
                 traces.append(_path(kind, drawn, top, end))
         y = bottom + 10

@@ -39,6 +39,8 @@ ENCODING: dict[Source, Encoding] = {
 }
 ARM_COLOURS = ("#7d8590", "#0f7fc0", "#d55e00", "#009e73", "#b35fa0", "#a07d00", "#6a6fd0")
 ARM_SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
+FONT = '"Source Sans", system-ui, "Segoe UI", sans-serif'
+INK = {"light": "#1c2530", "dark": "#e8edf2"}
 NOISE_FILL = "rgba(127,127,127,0.28)"
 GRID = "rgba(127,127,127,0.25)"
 ZERO_LINE = "rgba(127,127,127,0.8)"
@@ -73,7 +75,7 @@ def layout(height: int, **parts: Any) -> dict[str, Any]:
         "margin": {"l": 8, "r": 8, "t": 8, "b": 40, "autoexpand": True},
         "paper_bgcolor": NO_FILL,
         "plot_bgcolor": NO_FILL,
-        "font": {"size": 12},
+        "font": {"size": 12, "family": FONT},
         "hoverlabel": {"align": "left"},
         "showlegend": False,
         **parts,
@@ -84,3 +86,9 @@ def encodings_used(sources: Sequence[Source]) -> str:
     """The legend in words, `published: outline · measured: filled`."""
     order: tuple[Source, ...] = ("published", "modelled", "measured")
     return " · ".join(ENCODING[source].meaning for source in order if source in sources)
+
+
+def inked(figure: Figure, theme: str) -> Figure:
+    """The figure with its words in the colour of text on a `light` or `dark` page."""
+    words = {**figure["layout"]["font"], "color": INK.get(theme, INK["light"])}
+    return {"data": figure["data"], "layout": {**figure["layout"], "font": words}}

@@ -8,6 +8,7 @@ from dashboard.charts.bars import Band, Bar, interval_bars
 from dashboard.charts.claims import AXIS
 from dashboard.charts.style import SEQUENTIAL, layout
 from dashboard.plain import chart_text
+from harness import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ def whatif_chart(rows: Sequence[WhatIfRow]) -> Figure:
         Band(
             phase,
             tuple(
-                Bar(row.arm, row.text, row.speedup, "modelled")
+                Bar(row.arm, row.text, row.speedup, "modelled", row.low, row.high)
                 for row in rows
                 if row.phase == phase
             ),
@@ -42,7 +43,10 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
         "x": [chart_text(gpu, 16) for gpu in gpus],
         "y": [chart_text(size, 40) for size in sizes],
         "z": [[cell.speedup if cell else None for cell in line] for line in cells],
-        "text": [[chart_text(cell.text) if cell else "" for cell in line] for line in cells],
+        "text": [
+            [figures.percent(cell.speedup) if cell else "" for cell in line] for line in cells
+        ],
+        "texttemplate": "%{text}",
         "hovertemplate": "%{y}<br>%{x}<br>%{text}<extra>modelled</extra>",
         "colorscale": SEQUENTIAL,
         "colorbar": {"tickformat": "+.0%", "thickness": 10},

@@ -100,6 +100,16 @@ def thinned(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Sp
     return tuple(out)
 
 
+def visible(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Spans:
+    """The spans inside a window that are a pixel or wider, as they are.
+
+    For what is shaded behind the lanes: joined, many short gaps would read as one long one.
+    """
+    pixel_ms = (end_ms - start_ms) / num_pixels
+    clipped = ((max(start, start_ms), min(end, end_ms)) for start, end in spans)
+    return tuple(span for span in clipped if span[1] - span[0] >= pixel_ms)
+
+
 def lane_rows(timeline: Timeline) -> tuple[LaneRow, ...]:
     """Lanes, waits and idle time in figures."""
     rows: list[tuple[str, str, Spans, int]] = [

@@ -26,6 +26,8 @@ class WhatIfRow(Record, frozen=True, kw_only=True):
     arm: str
     phase: Phase
     speedup: float
+    low: float
+    high: float
     text: str
     verdict: Verdict
     baseline_ms: float
@@ -61,6 +63,8 @@ def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
             arm=row.arm,
             phase=row.phase,
             speedup=row.speedup,
+            low=row.low,
+            high=row.high,
             text=row.text,
             verdict=row.verdict,
             baseline_ms=row.baseline_ms,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless import __version__
-from gapless.cli import bench, doctor, listing, reproduce
+from gapless.cli import audit, bench, dashboard, doctor, export, listing, report, reproduce
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ app = typer.Typer(
 VERBS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce.command,
     "bench": bench.command,
+    "audit": audit.command,
     "list": listing.command,
     "doctor": doctor.command,
+    "dashboard": dashboard.command,
+    "export": export.command,
+    "report": report.command,
 }
 for verb, command in VERBS.items():
     app.command(verb)(command)

@@ -1,0 +1,44 @@
+"""The dashboard. Start it with `gapless dashboard`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard.filters import PAGES
+from dashboard.settings import read_settings
+from dashboard.shown import filter_sidebar, snapshot
+
+VIEWS = (
+    ("claims", "views/claims.py", "Claims", ":material/fact_check:"),
+    ("ab", "views/ab.py", "A/B", ":material/compare_arrows:"),
+    ("syncs", "views/syncs.py", "Syncs", ":material/hourglass_empty:"),
+    ("timeline", "views/timeline.py", "Timeline", ":material/view_timeline:"),
+    ("whatif", "views/whatif.py", "What-if", ":material/tune:"),
+    ("run", "views/run.py", "Run", ":material/description:"),
+    ("open", "views/open_trace.py", "Open a trace", ":material/upload_file:"),
+)
+
+
+ICON = Path(__file__).parent / "assets" / "icon.png"
+
+
+def run() -> None:
+    """Log in where that is asked for, then show the page that the address names."""
+    st.set_page_config(page_title="gapless", page_icon=ICON, layout="wide")
+    if read_settings().needs_login and not st.user.is_logged_in:
+        st.title("gapless", anchor=False)
+        st.button("Log in", on_click=st.login, type="primary")
+        st.stop()
+    st.logo(ICON, size="large")
+    pages = [
+        st.Page(path, title=title, icon=icon, url_path=PAGES[name] or None, default=not PAGES[name])
+        for name, path, title, icon in VIEWS
+    ]
+    page = st.navigation(pages)
+    filter_sidebar(snapshot())
+    page.run()
+
+
+run()

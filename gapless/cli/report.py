@@ -1,0 +1,84 @@
+"""`gapless report`: the figures as text, for a pull request or another program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gapless.cli.choosing import (
+    FixFilter,
+    GpuFilter,
+    ModelFilter,
+    RunFilter,
+    ScenarioFilter,
+    SinceFilter,
+    SourceFilter,
+    UntilFilter,
+    chosen,
+    store_to_read,
+)
+from gapless.cli.options import StoreOption
+from harness.errors import UsageError
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+def command(
+    output: Annotated[
+        str, typer.Option("--format", metavar="md|csv|json", help="Markdown, CSV or JSON.")
+    ] = "md",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every comparison, however many lines that takes.")
+    ] = False,
+    redact: Annotated[
+        bool,
+        typer.Option(
+            "--redact/--no-redact", help="Leave out host names, user names, paths and commands."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    scenario: ScenarioFilter = None,
+    model: ModelFilter = None,
+    gpu: GpuFilter = None,
+    fix: FixFilter = None,
+    source: SourceFilter = None,
+    since: SinceFilter = "",
+    until: UntilFilter = "",
+    run: RunFilter = None,
+) -> None:
+    """Print verdicts and figures of the chosen runs; in GitHub Actions also as job summary."""
+    if output not in ("md", "csv", "json"):
+        raise UsageError(f"--format {output!r} is none; write md, csv or json.")
+    filters = chosen(scenario, model, gpu, fix, source, since, until, run)
+
+    from dashboard.redaction import redacted_run
+    from dashboard.report import csv_report, json_report, markdown_report
+    from dashboard.snapshot import take_snapshot
+
+    snapshot = take_snapshot(store_to_read(store))
+    records = snapshot.select(filters)
+    if redact:
+        records = [redacted_run(record) for record in records]
+    if output == "md":
+        text = markdown_report(records, everything=everything)
+        _append_summary(text)
+    else:
+        text = csv_report(records) if output == "csv" else json_report(records)
+    print(text, end="" if text.endswith("\n") else "\n")
+
+
+def _append_summary(text: str) -> None:
+    path = os.environ.get(SUMMARY_VARIABLE)
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise UsageError(
+            f"${SUMMARY_VARIABLE} names {path}, which cannot be written: "
+            f"{error.strerror or error}; unset it."
+        ) from error
