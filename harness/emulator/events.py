@@ -7,9 +7,10 @@ clock or a value numbering is built on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from harness.emulator.schema import OpFacts
     from harness.emulator.streams import StreamAction
 
 AuditedPhase = Literal["data", "forward", "recompute", "backward", "optimizer"]
@@ -104,4 +105,40 @@ class Observer(Protocol):
 
     def on_stream_action(self, action: StreamAction) -> None:
         """An event was recorded on a stream, or a stream told to wait for one."""
+        ...
+
+
+class Pacer(Protocol):
+    """Keeps the time of the device: cheaper than an observer of every op, since it gets no event.
+
+    Called for each op that is no copy between host and device, after it ran and before its waits.
+    """
+
+    def __call__(
+        self,
+        facts: OpFacts,
+        signature: tuple[object, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        stream: int,
+        /,
+    ) -> None:
+        """`signature` as in `OpEvent`; equal signatures ask the same of the device."""
+        ...
+
+
+class ClockAnswers(Protocol):
+    """What `torch.cuda.Event` and `Stream` ask of a clock."""
+
+    def event_ms(self, event: int) -> float | None:
+        """When an event is reached; `None` where it was never recorded."""
+        ...
+
+    def event_done(self, event: int) -> bool:
+        """Whether an event is reached by now."""
+        ...
+
+    def stream_done(self, stream: int) -> bool:
+        """Whether a stream is idle by now."""
         ...

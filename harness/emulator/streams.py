@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-StreamActionKind = Literal["record", "wait", "record_tensor"]
+StreamActionKind = Literal[
+    "record",
+    "wait",
+    "record_tensor",
+    "synchronize_device",
+    "synchronize_stream",
+    "synchronize_event",
+]
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,8 @@ class StreamAction:
     op_index: int
     """Ops dispatched before this call."""
     stream: int
-    """For `record` the stream whose end is marked, for `wait` the stream that waits."""
+    """For `record` the stream whose end is marked, for `wait` the stream that waits, for
+    `synchronize_stream` the one the host waits for."""
     event: int | None = None
     storage: int | None = None
     """For `record_tensor`: the storage that must outlive the stream's present work."""
