@@ -161,7 +161,7 @@ def _device_answers(gpu: GpuSpec) -> dict[str, Any]:
         minor=gpu.capability[1],
         total_memory=gpu.memory_bytes,
         multi_processor_count=gpu.num_multiprocessors,
-        is_integrated=False,
+        is_integrated=gpu.unified_memory,
         is_multi_gpu_board=False,
         warp_size=32,
         max_threads_per_multi_processor=2048,
@@ -255,6 +255,7 @@ def _stream_answers(streams: StreamApi, dispatcher: Dispatcher) -> dict[str, Any
             yield
 
     def synchronize(device: Any = None) -> None:
+        streams.tell("synchronize_device", streams.book.current, None)
         dispatcher.emit_api_wait("cudaDeviceSynchronize", "explicit_synchronize", 1)
 
     return {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from harness.emulator.capacity import ValuesLimit
+    from harness.emulator.clock import DeviceClock
     from harness.emulator.events import Observer
 
 
@@ -51,7 +52,7 @@ class EmulatedDevice:
         shapes_only: bool = False,
         values_limit: ValuesLimit | None = None,
         choices: Choices | None = None,
-        now_ms: Callable[[], float] | None = None,
+        clock: DeviceClock | None = None,
     ) -> None:
         self.gpu: GpuSpec = find_gpu(gpu)
         self.choices = choices or Choices()
@@ -62,7 +63,12 @@ class EmulatedDevice:
             emulated_device(), self.memory, self.streams, self.phases, self.choices, shapes_only,
             values_limit,
         )  # fmt: skip
-        self.stream_api = StreamApi(self.dispatcher, self.streams, now_ms or (lambda: 0.0))
+        self.clock = clock
+        self.stream_api = StreamApi(self.dispatcher, self.streams, clock)
+        if clock is not None:
+            self.dispatcher.pacer = clock.on_op
+            self.dispatcher.add_observer(clock)
+            clock.watch_memory(self.memory)
         self.notes: list[str] = []
         """What a reader must know, one sentence each: compile ran eagerly, ..."""
         self._patches = Patches()

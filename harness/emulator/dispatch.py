@@ -100,6 +100,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def remove_observers(self) -> None:
         """Send no more events."""
         self._all_ops = self._wait_only = ()
+        self.pacer = None
 
     @property
     def observers(self) -> tuple[Observer, ...]:

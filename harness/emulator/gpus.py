@@ -26,7 +26,6 @@ class GpuSpec:
     memory_bytes: int
     num_multiprocessors: int
     memory_gb_per_s: float
-    l2_bytes: int
     vector_tflops: float
     """Dense float32 rate outside the matrix units."""
     tflops: Mapping[str, float]
