@@ -104,7 +104,10 @@ def command(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare arms on one scenario, interleaved, with intervals and parity."""
+    """Compare any fixes on one scenario.
+
+    Arms are timed in randomised, interleaved blocks on one model; parity comes before speed.
+    """
     check_seconds(seconds)
     half_width = parse_precision(precision)
     if store is not None and no_store:

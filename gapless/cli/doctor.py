@@ -6,7 +6,10 @@ from gapless.cli.options import DeviceOption, JsonOption
 
 
 def command(device: DeviceOption = None, json: JsonOption = False) -> None:
-    """Show the machine, its clock and noise floor, and what is missing for a GPU run."""
+    """Show this machine and what it lacks.
+
+    Its clock and noise floor say how small a difference it can tell apart.
+    """
     from gapless.checkup import check_up, machine_lines
     from gapless.documents import indented
     from gapless.run import default_device

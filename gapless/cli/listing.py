@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 def command(device: DeviceOption = None, json: JsonOption = False) -> None:
-    """Show scenarios, optimizations and variants, what each needs, and whether it is here."""
+    """Show what can be measured here.
+
+    Scenarios, optimizations and their variants, and for each whether this machine has what it
+    needs.
+    """
     from gapless.documents import indented
     from gapless.inventory import take_inventory
     from gapless.run import default_device

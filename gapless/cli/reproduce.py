@@ -48,7 +48,11 @@ def command(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure every published claim on this machine, beside the published figure."""
+    """Measure every published claim here.
+
+    Prints published and measured figures side by side, with intervals, parity, the noise floor
+    and remarks, and keeps one record a run.
+    """
     if fit not in (None, *FITS):
         raise UsageError(f"--fit {fit} is unknown; choose one of {', '.join(FITS)}.")
     half_width = parse_precision(precision)
