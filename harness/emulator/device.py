@@ -18,11 +18,13 @@ from harness.emulator.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda_streams import StreamApi
 from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
+from harness.emulator.flex_attention import patch_flex_attention
 from harness.emulator.gpus import GpuSpec, find_gpu
 from harness.emulator.libraries import libraries_see_the_device
 from harness.emulator.memory import MemoryBook
 from harness.emulator.patches import Patches
 from harness.emulator.phases import PhaseTracker
+from harness.emulator.stand_ins import stand_ins
 from harness.emulator.streams import StreamBook
 from harness.errors import UsageError
 
@@ -120,10 +122,12 @@ class EmulatedDevice:
         register_attention()
         patch_backward(self._patches)
         patch_compile(self._patches, self.note)
+        patch_flex_attention(self._patches, self.dispatcher, self.note)
         self.phases.start(self._patches)
         # The modes are a thread's own; a prefetch thread of the step needs them as well.
         self._patches.wrap(threading.Thread, "_bootstrap_inner", self._run_thread)
         exits = self._exits
+        exits.enter_context(stand_ins(self.note))
         exits.enter_context(libraries_see_the_device())
         # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
         # they would abort the process on a device thread, and the user's frames stay visible.

@@ -5,6 +5,7 @@ Per op: find the facts and rules once, compute values or shapes, wrap the result
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ from harness.emulator.shapes import NoKernelError, Plan, ShapeEngine
 from harness.emulator.tensor import EmulatedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.emulator.capacity import ValuesLimit
     from harness.emulator.choices import Choices
@@ -74,6 +75,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._engine = ShapeEngine(choices, self.layout_of, self._layout_number)
         self._facts: dict[Any, OpFacts] = {}
         self._layouts: dict[tuple[Any, ...], int] = {}
+        self._layout_bytes: dict[int, int] = {}
         self._all_ops: tuple[Observer, ...] = ()
         self._wait_only: tuple[Observer, ...] = ()
         self._version = running_torch_version()
@@ -106,6 +108,15 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def observers(self) -> tuple[Observer, ...]:
         """Everyone who watches."""
         return self._all_ops + self._wait_only
+
+    @contextmanager
+    def uncounted_waits(self) -> Iterator[None]:
+        """Waits inside are the emulator's own and no GPU's; those who count waits see none."""
+        observers, self._wait_only = self._wait_only, ()
+        try:
+            yield
+        finally:
+            self._wait_only = observers
 
     def emit_api_wait(self, api: str, kind: str, syncs: int) -> None:
         """Tell of a wait that is no op, such as `torch.cuda.synchronize()`."""
@@ -491,24 +502,33 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._layouts.setdefault(layout, len(self._layouts))
 
     def _accesses(self, tensors: Sequence[Any]) -> tuple[Access, ...]:
-        return tuple(
-            Access(
-                t.allocation.number, t.allocation.version, self.layout_of(t),
-                t.numel() * t.element_size(), getattr(t, "_is_param", False),
-            )
-            for t in tensors
-            if type(t) is EmulatedTensor
-        )  # fmt: skip
+        found: list[Access] = []
+        sizes = self._layout_bytes
+        for t in tensors:
+            if type(t) is EmulatedTensor:
+                layout = t.layout_number
+                if layout < 0:
+                    layout = self.layout_of(t)
+                num_bytes = sizes.get(layout)
+                if num_bytes is None:
+                    num_bytes = sizes[layout] = t.numel() * t.element_size()
+                storage = t.allocation
+                parameter = getattr(t, "_is_param", False)
+                found.append(Access(storage.number, storage.version, layout, num_bytes, parameter))
+        return tuple(found)
 
     def _writes(
         self, facts: OpFacts, args: Args, kwargs: Kwargs, result: Any
     ) -> tuple[Access, ...]:
+        results = result if isinstance(result, list | tuple) else (result,)
+        if not facts.writes:
+            return self._accesses(results)
         written: list[Any] = []
         for place in facts.writes:
             argument = args[place] if isinstance(place, int) else kwargs.get(place)
             written.extend(argument if isinstance(argument, list | tuple) else (argument,))
-        results = result if isinstance(result, list | tuple) else (result,)
-        written.extend(r for r in results if not any(r is w for w in written))
+        known = {id(tensor) for tensor in written}
+        written.extend(tensor for tensor in results if id(tensor) not in known)
         return self._accesses(written)
 
     def _emit(
@@ -526,8 +546,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self._all_ops and not self._wait_only:
             return
         event = OpEvent(
-            self.num_ops, op, self.phases.current(), self.streams.current, reads, writes,
-            signature, random, waits, copy, lineage, constants,
+            self.num_ops, op, self.phases.current(exactly=bool(waits)), self.streams.current,
+            reads, writes, signature, random, waits, copy, lineage, constants,
         )  # fmt: skip
         for observer in self._all_ops:
             observer.on_event(event)

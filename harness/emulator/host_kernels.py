@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator import product_kernels, recurrent_kernels
+from harness.emulator import packed_kernels, product_kernels, recurrent_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,6 +172,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc": _histc,
     "aten::record_stream": _record_stream,
     **product_kernels.KERNELS,
+    **packed_kernels.KERNELS,
     "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": recurrent_kernels.lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": recurrent_kernels.gru_cell,

@@ -38,10 +38,16 @@ class PhaseTracker:
         self.on_optimizer_step: list[Callable[[torch.optim.Optimizer], None]] = []
         """Called after each optimizer step."""
 
-    def current(self) -> AuditedPhase:
-        """The phase of the op that is being dispatched."""
+    def current(self, *, exactly: bool = False) -> AuditedPhase:
+        """The phase of the op that is being dispatched.
+
+        `exactly` also tells the forward of a custom `autograd.Function` that is recomputed, at the
+        price of a walk up the stack.
+        """
         task = torch._C._current_graph_task_id()
         if task != -1:
+            if exactly:
+                return "recompute" if _inside_checkpoint() else "backward"
             if torch.is_grad_enabled() and self._is_recompute(task):
                 return "recompute"
             return "backward"
