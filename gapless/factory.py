@@ -38,20 +38,33 @@ def make_spec(
 ) -> dict[str, Any]:
     """JSON-like data for `build`.
 
-    Without `packed-metadata` its attention backends do not exist, so the scenario then falls back
-    on the attention that the library gives this model.
+    The attention backends of `packed-metadata` go with it: without it a scenario that has one by
+    default falls back on the library's, with it one that has the library's takes `sdpa-mask`.
+    Raises `UsageError` where the attention asked for contradicts that.
     """
     attention = options.attention or scenario.attention
-    if attention in PACKED_ATTENTION and PACKED_METADATA not in optimizations:
+    is_packed = attention in PACKED_ATTENTION
+    toggles_packed = PACKED_METADATA in optimizations
+    if is_packed != toggles_packed:
         if options.attention is not None:
-            raise UsageError(
-                f"--attention {attention} belongs to {PACKED_METADATA}, which no arm toggles; "
-                f"add --arm {PACKED_METADATA}=cached or leave --attention out."
-            )
-        options = msgspec.structs.replace(options, attention="sdpa")
+            raise UsageError(_attention_conflict(attention, toggles_packed))
+        fallback = "sdpa-mask" if toggles_packed else "sdpa"
+        options = msgspec.structs.replace(options, attention=fallback)
     spec = FactorySpec(scenario=scenario.name, options=options, optimizations=optimizations)
     built: dict[str, Any] = msgspec.to_builtins(spec)
     return built
+
+
+def _attention_conflict(attention: str, toggles_packed: bool) -> str:
+    if toggles_packed:
+        return (
+            f"--attention {attention} is the library's, but an arm toggles {PACKED_METADATA}; "
+            f"choose {' or '.join(PACKED_ATTENTION)}, or leave --attention out."
+        )
+    return (
+        f"--attention {attention} belongs to {PACKED_METADATA}, which no arm toggles; "
+        f"add --arm {PACKED_METADATA}=cached or leave --attention out."
+    )
 
 
 def outline(scenario: Scenario, options: BuildOptions) -> ScenarioRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.run import applicable
 from harness.records import Record
 from harness.workload import VariantRole
 from optimizations.catalogue import NAMES, create
@@ -68,7 +69,7 @@ def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
         name=scenario.name,
         model=scenario.model,
         family=scenario.family,
-        optimizations=scenario.optimizations,
+        optimizations=applicable(scenario),
         attention=scenario.attention,
         num_layers=scenario.sizes.num_layers,
         full_tokens=scenario.full_tokens,

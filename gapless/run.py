@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
 DEFAULT_STORE = "results"
+SYNC_PROBE = "gapless.sync_counts:EmulatedSyncProbe"
 STORE_VARIABLE = "GAPLESS_STORE"
 """Environment variable that names the store where none is given."""
 
@@ -54,6 +55,12 @@ def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
     return {name: create(name).variants for name in NAMES if name in names}
 
 
+def applicable(scenario: Scenario) -> tuple[str, ...]:
+    """Optimizations that have something to do in this scenario, in the order of fixes."""
+    has_experts = scenario.sizes.num_experts is not None
+    return tuple(name for name in NAMES if name != "moe-routing" or has_experts)
+
+
 def default_device() -> str:
     """`cuda` where torch sees one, else `cpu`; imports torch."""
     import torch
@@ -76,6 +83,9 @@ def make_plan(
     if device.startswith("emulated:"):
         # Code on an emulated GPU sees a CUDA device.
         options = msgspec.structs.replace(options, device="cuda")
+    if device == "cpu":
+        # A CPU makes nobody wait: what a GPU would be waited for is counted on an emulated one.
+        limits = {"sync_probe": SYNC_PROBE, **limits}
     return BenchPlan(
         factory=factory.PATH,
         spec=factory.make_spec(scenario, options, toggled),

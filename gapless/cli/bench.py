@@ -45,7 +45,7 @@ def command(
             "--toggle",
             metavar="OPT",
             help="An optimization for --ladder, --leave-one-out and --grid; may be repeated "
-            "[default: those of the scenario]",
+            "[default: all that apply to the scenario]",
         ),
     ] = None,
     seconds: Annotated[
@@ -164,6 +164,7 @@ def _arms(
     toggle: list[str],
 ) -> tuple[Arm, ...]:
     from gapless.arms import grid, ladder, leave_one_out, parse_arms
+    from gapless.run import applicable
 
     asked = [name for name, wanted in layouts.items() if wanted] + ["--arm"] * bool(texts)
     if len(asked) != 1:
@@ -179,7 +180,7 @@ def _arms(
     unknown = [name for name in toggle if name not in choices]
     if unknown:
         raise UsageError(f"There is no optimization {unknown[0]!r}; choose {', '.join(choices)}.")
-    wanted = toggle or scenario.optimizations
+    wanted = toggle or applicable(scenario)
     toggled = {name: variants for name, variants in choices.items() if name in wanted}
     layout = {"--ladder": ladder, "--leave-one-out": leave_one_out, "--grid": grid}[asked[0]]
     return layout(toggled)

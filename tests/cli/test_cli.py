@@ -42,6 +42,10 @@ def last_document(printed: str) -> dict:
             ["bench", SCENARIO, "--arm", "checkpoint-reload=plain", "--attention", "varlen"],
             "--attention varlen belongs to packed-metadata",
         ),
+        (
+            ["bench", SCENARIO, "--arm", "packed-metadata=cached", "--attention", "eager"],
+            "choose sdpa-mask or varlen, or leave --attention out",
+        ),
         (["reproduce", "--only", "nothing"], "There is no claim 'nothing'; choose from"),
         (["reproduce", "--fit", "wide"], "--fit wide is unknown"),
         (["doctor", "--device", "tpu"], "'tpu' is not a device"),
@@ -88,6 +92,13 @@ def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path: Path) ->
     assert [arm["role"] for arm in plan["arms"]] == ["baseline", *["arm"] * 3, "a/a"]
     assert plan["spec"]["options"]["num_layers"] == 2
     assert not (tmp_path / "results").exists()
+
+
+def test_a_grid_on_a_model_with_experts_has_all_three_fixes(capsys) -> None:
+    assert main(["bench", "gpt-oss-20b", "--grid", "--dry-run", "--json"]) == 0
+    plan = last_document(capsys.readouterr().out)
+    assert len(plan["arms"]) == 2**3 + 1
+    assert plan["spec"]["options"]["attention"] == "sdpa-mask"
 
 
 def test_bench_measures_keeps_and_prints(capsys, tmp_path: Path) -> None:
