@@ -43,15 +43,20 @@ def main(arguments: list[str]) -> int:
         percent = 100 * read // max(total, 1)
         if percent != last:
             last = percent
+            sys.stdout.write(f"{percent}\n")
+            sys.stdout.flush()
 
     try:
         trace = load_trace(trace_path, limits=LIMITS, on_progress=say)
+        say(1, 1)
         analysis = analyse(trace)
         report = report_of(analysis, trace_path.name)
         found = TraceAudit(report=report, timeline=timeline_of(trace, analysis))
-    except GaplessError:
+    except GaplessError as error:
+        sys.stderr.write(f"{error}\n")
         return EXIT_REFUSED
     except MemoryError:
+        sys.stderr.write("The trace needs more memory than an upload may use.\n")
         return EXIT_REFUSED
     out_path.write_bytes(msgspec.json.encode(found))
     return 0

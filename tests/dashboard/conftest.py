@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import synthetic
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    # Nothing here is about a disk that loses power, and forcing hundreds of writes out is slow.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     return Store(str(tmp_path / "runs"))
 
 

@@ -1,0 +1,140 @@
+"""Charts: valid Plotly, distinct sources, and hostile text stays text."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import plotly.graph_objects as go
+import pytest
+import synthetic
+from payloads import PAYLOADS, poisoned
+
+from dashboard.charts import ab, bars, claims, lanes, run, style, syncs, whatif
+from dashboard.rows import ab as ab_rows
+from dashboard.rows import claims as claim_rows
+from dashboard.rows import lanes as lane_rows
+from dashboard.rows import run as run_rows
+from dashboard.rows import syncs as sync_rows
+from dashboard.rows import whatif as whatif_rows
+from harness.audit.trace.load import load_trace
+
+if TYPE_CHECKING:
+    from harness.records import RunRecord
+
+TRACE = Path(__file__).parents[1] / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+
+
+def every_figure(made: RunRecord) -> dict[str, style.Figure]:
+    """All charts of one run, by name."""
+    taken = synthetic.samples(1)
+    rows = ab_rows.arm_rows(made)
+    # A hostile record renames its arms, and the samples keep the names of the harmless one.
+    names = {old.name: new.name for old, new in zip(synthetic.ARMS, made.arms, strict=True)}
+    taken = [msgspec.structs.replace(s, arm=names[s.arm]) for s in taken]
+    sites = sync_rows.site_rows(*(audit.report for audit in synthetic.AUDITS))
+    timeline = lane_rows.timeline_of(load_trace(TRACE))
+    assert timeline is not None
+    modelled = whatif_rows.whatif_rows([msgspec.structs.replace(made, source="modelled")])
+    resources = ab.resource_chart(rows)
+    assert resources is not None
+    return {
+        "claims": claims.claims_chart(claim_rows.claim_entries([made])),
+        "speedup": ab.speedup_chart(rows, ab_rows.strips(made, taken)),
+        "overview": ab.overview_chart([row for row in rows if row.phase == "batch"]),
+        "time": ab.time_chart(rows),
+        "resources": resources,
+        "ladder": ab.steps_chart(ab_rows.ladder_rows(made, taken, "batch")),
+        "counts": syncs.counts_chart(sync_rows.count_rows(made)),
+        "tree": syncs.module_tree(sites),
+        "sites": syncs.sites_chart(sites, "modelled"),
+        "lanes": lanes.timeline_chart([("before", timeline), ("after", timeline)], 0.0, 30.0),
+        "whatif": whatif.whatif_chart(modelled),
+        "map": whatif.whatif_map(modelled, ["H100"]),
+        "samples": run.samples_chart(run_rows.sample_rows(taken, "batch")),
+    }
+
+
+def test_every_chart_is_valid_plotly_and_holds_something() -> None:
+    for name, figure in every_figure(synthetic.record(1)).items():
+        checked = go.Figure(figure)
+        assert len(checked.data) > 0, name
+        assert checked.layout.height == figure["layout"]["height"]
+
+
+def test_sources_are_told_apart_without_colour() -> None:
+    marks = {
+        source: (encoding.pattern, encoding.fill == style.NO_FILL)
+        for source, encoding in style.ENCODING.items()
+    }
+    assert len(set(marks.values())) == 2 + (marks["measured"] != marks["published"]), marks
+    published, modelled, measured = (
+        style.bar_marker(source) for source in ("published", "modelled", "measured")
+    )
+    assert modelled["pattern"]["shape"]
+    assert not published["pattern"]["shape"]
+    assert published["color"] == style.NO_FILL != measured["color"]
+    colours = [encoding.line for encoding in style.ENCODING.values()]
+    for one, other in combinations(colours, 2):
+        assert one != other
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#0e1117"])
+def test_lines_and_words_have_enough_contrast_on_both_pages(ground: str) -> None:
+    for encoding in style.ENCODING.values():
+        assert contrast(encoding.line, ground) >= 3
+    theme = "light" if ground == "#ffffff" else "dark"
+    assert contrast(style.INK[theme], ground) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_bars_keep_clear_of_words_however_many_there_are() -> None:
+    many = tuple(bars.Bar(f"arm {n}", "+1.0%", 0.01, "measured", strip=(0.01,)) for n in range(40))
+    figure = bars.interval_bars([bars.Band("a", many), bars.Band("b", many)], axis="x")
+    words = [note["y"] for note in figure["layout"]["annotations"]]
+    drawn = [y for trace in figure["data"] if trace["type"] == "bar" for y in trace["y"]]
+    nearest = min(abs(word - bar) for word in words for bar in drawn)
+    assert nearest >= (bars.TEXT_LINE_PX + bars.BAR_PX) / 2 - 1
+    assert figure["layout"]["height"] >= max(drawn) + bars.BAR_PX
+
+
+def test_intervals_end_where_the_row_says() -> None:
+    rows = ab_rows.arm_rows(synthetic.record(1))
+    figure = ab.overview_chart([row for row in rows if row.phase == "batch"])
+    trace = figure["data"][0]
+    row = next(r for r in rows if r.arm == "packed-metadata=cached" and r.phase == "batch")
+    assert trace["x"][0] + trace["error_x"]["array"][0] == pytest.approx(row.high)
+    assert trace["x"][0] - trace["error_x"]["arrayminus"][0] == pytest.approx(row.low)
+    band = next(s for s in figure["layout"]["shapes"] if s["type"] == "rect")
+    assert (band["x0"], band["x1"]) == (row.noise_low, row.noise_high)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_text_in_any_field_stays_text(payload: str) -> None:
+    for name, figure in every_figure(poisoned(synthetic.record(1), payload)).items():
+        for text in _texts(figure):
+            bare = text.replace("<b>", "").replace("</b>", "").replace("<br>", "")
+            bare = bare.replace("<extra>", "").replace("</extra>", "")
+            assert "<" not in bare, (name, text)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in _texts(item)]
+    return []
