@@ -86,6 +86,28 @@ class Attribution:
             for number in list(self._forward)[: _MOST_NODES // 2]:
                 del self._forward[number]
 
+    @property
+    def module_call(self) -> int:
+        """Number of the innermost module call that runs; 0 outside of any."""
+        return self._calls[-1].number if self._calls else 0
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The innermost module that runs."""
+        return self._calls[-1].module if self._calls else None
+
+    def nearest(self) -> Point | None:
+        """The innermost line outside of torch that runs: the user's, or another library's."""
+        frame: FrameType | None = sys._getframe(1)
+        kind = self.book.kind
+        while frame is not None:
+            code = frame.f_code
+            what = kind(code)
+            if what is Code.USER or (what is Code.LIBRARY and not self.book.in_torch(code)):
+                return Point(code, frame.f_lasti)
+            frame = frame.f_back
+        return None
+
     def explain(self) -> Cause:
         """Who caused the op that is being dispatched."""
         return self._explain(sys._getframe(1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.audit.frames import Place, Point, place_of
 from harness.audit.kinds import identifiers_of, refine
 from harness.audit.remedies import remedy_for
-from harness.audit.report import AuditReport, CopySummary, Site
+from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +28,8 @@ def build_report(
     shapes_only: bool,
     notes: Sequence[str],
     unjudged: Sequence[str] = (),
+    redundant_groups: Sequence[RedundantGroup] = (),
+    repeated_across_steps: Sequence[RedundantGroup] = (),
 ) -> AuditReport:
     """The report of `steps` recorded steps."""
     sites = _sites(counts.sites, steps)
@@ -40,6 +42,8 @@ def build_report(
         syncs_per_step=sum(site.count_per_step * site.syncs_per_call for site in waits),
         sites=waits,
         intended=tuple(site for site in sites if site.intended is not None),
+        redundant_groups=tuple(redundant_groups),
+        repeated_across_steps=tuple(repeated_across_steps),
         copies=_copies(counts.copies, steps),
         values="shapes" if shapes_only else "values",
         notes=tuple(notes),

@@ -15,8 +15,10 @@ from harness.audit.build import build_report
 from harness.audit.failures import as_workload_error
 from harness.audit.frames import CodeBook
 from harness.audit.intended import FirstMoves
+from harness.audit.redundancy import Redundancy
 from harness.audit.tally import Counts, Tally
 from harness.audit.target import load_target, make_step
+from harness.audit.value_numbers import ValueNumbers
 from harness.emulator.capacity import ValuesLimit
 from harness.emulator.choices import Choices, Routing
 from harness.emulator.device import EmulatedDevice
@@ -73,6 +75,7 @@ class EmulatedAudit:
         seed: int = 0,
         user_files: tuple[str, ...] = (),
         observers: Sequence[Observer] = (),
+        redundancy: bool = True,
     ) -> None:
         if steps is not None and steps < 1:
             raise UsageError(f"An audit needs at least one step; steps={steps} is none.")
@@ -100,7 +103,10 @@ class EmulatedAudit:
         self._recorded = 0
         self._stepping: torch.optim.Optimizer | None = None
         self._report: AuditReport | None = None
-        for observer in (self._tally, *observers):
+        self._redundancy = Redundancy(self._attribution.module_path)
+        self._values = ValueNumbers(self._attribution) if redundancy else None
+        watching = (self._tally,) if self._values is None else (self._tally, self._values)
+        for observer in (*watching, *observers):
             self.device.add_observer(observer)
 
     @property
@@ -121,17 +127,21 @@ class EmulatedAudit:
 
     def record(self, recording: bool) -> None:
         """Count from here on, or do not."""
+        if recording and not self._tally.recording and self._values is not None:
+            self._values.discard()
         self._tally.recording = recording
 
     def mark_step(self) -> None:
         """End a step here."""
         counts = self._tally.take()
+        forward = self._values.take() if self._values is not None else []
         self._done += 1
         if self._done <= self._skip:
             self._skipped.add(counts)
         elif self._tally.recording:
             self._recorded += 1
             self._counts.add(counts)
+            self._redundancy.add(forward)
         complete = self._steps is not None and self._recorded >= self._steps
         self.record((self._done >= self._skip or self._keeps_skipped) and not complete)
         if complete and self._stop:
@@ -174,6 +184,8 @@ class EmulatedAudit:
 
     def _finish(self) -> None:
         rest = self._tally.take()
+        if self._values is not None and not self._recorded:
+            self._redundancy.add(self._values.take())
         if self._boundary != "script":
             # What follows the optimizer's step belongs to it, such as reading the loss.
             self._counts.add(rest)
@@ -185,6 +197,7 @@ class EmulatedAudit:
                 if self._done
                 else "The script took no optimizer step; the figures are for the whole of it."
             )
+        steps = max(self._recorded, 1)
         shapes = self.device.shapes_only
         how = "shapes only" if shapes else "real values"
         self._report = build_report(
@@ -192,9 +205,11 @@ class EmulatedAudit:
             target=self.target,
             device=f"emulated {self.device.gpu.key} ({how})",
             # A block without an optimizer step is one step as a whole.
-            steps=max(self._recorded, 1),
+            steps=steps,
             shapes_only=shapes,
             notes=self._notes(),
+            redundant_groups=self._redundancy.groups(steps),
+            repeated_across_steps=self._redundancy.groups_across_steps(steps),
         )
 
     def _notes(self) -> list[str]:

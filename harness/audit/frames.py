@@ -85,6 +85,11 @@ class CodeBook:
             kind = self._kinds[code] = self._judge(code)
         return kind
 
+    @staticmethod
+    def in_torch(code: CodeType) -> bool:
+        """Whether torch itself holds this code."""
+        return code.co_filename.startswith(_TORCH)
+
     def mark(self, code: CodeType, kind: Code) -> None:
         """Fix the judgement of one code object."""
         self._kinds[code] = kind

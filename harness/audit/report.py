@@ -110,6 +110,8 @@ class AuditReport(Record, frozen=True, kw_only=True):
     sites: tuple[Site, ...] = ()
     intended: tuple[Site, ...] = ()
     redundant_groups: tuple[RedundantGroup, ...] = ()
+    repeated_across_steps: tuple[RedundantGroup, ...] = ()
+    """Work on buffers and constants alone, done in each step anew; emulated audits only."""
     copies: tuple[CopySummary, ...] = ()
     api_calls: dict[str, int] = msgspec.field(default_factory=dict)
     """Synchronise and blocking-copy calls by API name over the whole trace, the profiler's own

@@ -410,7 +410,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.pacer(facts, signature, args, kwargs, result, self.streams.current)
         waits = copy_waits(facts.name, copy) if copy else ()
         if waits or copy or self._all_ops:
-            writes = self._accesses([result]) if self._all_ops and to_device else ()
+            writes = self._accesses([result]) if self._all_ops else ()
             self._emit(facts.full_name, waits, copy, reads, writes, signature, False, None)
         return result
 

@@ -22,9 +22,7 @@ _numbers = itertools.count(1)
 def host_data(tensor: torch.Tensor) -> HostData:
     """The host tensor as an upload sees it."""
     storage = _number(tensor)
-    return HostData(
-        storage, _digest(tensor, storage), tensor.dtype.is_floating_point, tensor.dim()
-    )
+    return HostData(storage, _digest(tensor, storage), tensor.dtype.is_floating_point, tensor.dim())
 
 
 def constants_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
