@@ -7,8 +7,8 @@ gives the speedup over `single-buffer`, `t_single / t_this - 1`, with its 95 % i
 time, and the device memory of the reload buffers. With a CUDA device the model is wider and CUDA
 events are the clock.
 
-On a CPU a copy takes some per mille of a step, so there is little to hide. `--link-gb-per-s` makes the
-CPU engine's copies last as long as over a link of that speed; the figures are then those of the
+On a CPU a copy takes some per mille of a step, so there is little to hide. `--link-gb-per-s` makes
+the CPU engine's copies last as long as over a link of that speed; the figures are then those of the
 schedule over a slowed link, not of this machine, and the table says so.
 """
 
