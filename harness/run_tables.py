@@ -127,4 +127,7 @@ def _peak_text(peaks: list[MemoryPeak]) -> str:
 def _syncs_text(record: RunRecord, arm: str) -> str:
     counts = [count for count in record.syncs if count.arm == arm]
     whole = [count for count in counts if count.phase == "batch"] or counts
-    return f"{sum(count.count for count in whole):g}" if whole else figures.UNKNOWN
+    if not whole:
+        return figures.UNKNOWN
+    by_rules = " (emulated)" if whole[0].method == "emulated" else ""
+    return f"{sum(count.count for count in whole):g}{by_rules}"

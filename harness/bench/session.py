@@ -44,7 +44,7 @@ from harness.bench.parity import ParityCheck, model_dtype
 from harness.bench.plan import BenchPlan, import_object
 from harness.bench.schedule import Pace, StopRule, block_orders
 from harness.bench.state import TrainingState, seed_everything
-from harness.errors import UsageError
+from harness.errors import GaplessError, UsageError
 from harness.machine import describe_machine
 from harness.records import PHASES, Energy, Sample
 from harness.stats import compare_all, is_precise
@@ -169,9 +169,11 @@ class _Run:
     def inspect(self) -> None:
         """Measure memory, syncs and energy, arm by arm; leave the weights as they were."""
         probes = self.backend.memory_probes() if self.plan.measure_memory else ()
-        sync_probe = self._sync_probe() if self.plan.measure_syncs else None
+        own_probe = self._own_sync_probe()
+        sync_probe = self.backend.sync_probe() if self.plan.measure_syncs else None
+        sync_probe = None if own_probe else sync_probe
         meter = self.backend.energy_meter() if self.plan.measure_energy else None
-        if not (probes or sync_probe or meter):
+        if not (probes or sync_probe or own_probe or meter):
             return
         kept = TrainingState(self.workload)
         inspect_s, self.remaining_s = self.now(), None
@@ -192,12 +194,16 @@ class _Run:
                     self.emit(MemoryMeasured(memory=peaks))
                 if sync_probe:
                     self._prepare("syncs", switch, arm, block=0)
-                    syncs, overlap = sync_probe(self.workload, arm)
-                    self.emit(SyncsCounted(syncs=syncs, overlap=overlap))
+                    self._count_syncs(sync_probe, arm)
                 if meter:
                     self._prepare("energy", switch, arm, block=0)
                     self._measure_energy(meter, arm)
             kept.restore()
+        # Last, so that what this probe imports and builds is in no arm's memory.
+        if own_probe is not None:
+            for arm in self._arm_names():
+                self._announce("syncs", arm)
+                self._count_syncs(own_probe, arm)
 
     @contextmanager
     def _watch_steadiness(self) -> Iterator[None]:
@@ -362,6 +368,14 @@ class _Run:
         )
         self.emit(Noted(text=text))
 
+    def _count_syncs(self, probe: SyncProbe, arm: str) -> None:
+        try:
+            syncs, overlap = probe(self.workload, arm)
+        except GaplessError as error:
+            self.emit(Noted(text=f"The syncs of arm {arm!r} were not counted: {error}"))
+        else:
+            self.emit(SyncsCounted(syncs=syncs, overlap=overlap))
+
     def _measure_energy(self, meter: EnergyMeter, arm: str) -> None:
         clock = self.backend.clock()
         clock.start()
@@ -381,10 +395,10 @@ class _Run:
     def _inspects(self) -> bool:
         return self.plan.measure_memory or self.plan.measure_syncs or self.plan.measure_energy
 
-    def _sync_probe(self) -> SyncProbe | None:
-        if self.plan.sync_probe is None:
-            return self.backend.sync_probe()
-        probe: SyncProbe = import_object(self.plan.sync_probe)()
+    def _own_sync_probe(self) -> SyncProbe | None:
+        if self.plan.sync_probe is None or not self.plan.measure_syncs:
+            return None
+        probe: SyncProbe = import_object(self.plan.sync_probe)(self.plan)
         return probe
 
     def _arm_names(self) -> list[str]:

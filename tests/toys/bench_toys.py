@@ -101,7 +101,7 @@ def open_virtual(device: str) -> Any:
     return nullcontext(VirtualBackend())
 
 
-def sync_probe() -> Any:
+def sync_probe(plan: Any) -> Any:
     """Pretends that each arm has as many syncs as its name has letters."""
 
     def count(workload: Any, arm: str) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
