@@ -121,6 +121,19 @@ class EmulatedAudit:
         """Steps recorded so far."""
         return self._recorded
 
+    @property
+    def num_syncs(self) -> int:
+        """Syncs counted so far in all, intended ones left out."""
+        counts = (self._counts, self._tally.counts)
+        return sum(part.num_syncs for part in counts)
+
+    def report_so_far(self) -> AuditReport:
+        """What was found up to now, work done again left out; for use inside the block."""
+        counts = Counts()
+        counts.add(self._counts)
+        counts.add(self._tally.counts)
+        return self._build(counts)
+
     def note(self, sentence: str) -> None:
         """Add a sentence to the report's notes, once."""
         self.device.note(sentence)
@@ -198,18 +211,24 @@ class EmulatedAudit:
                 else "The script took no optimizer step; the figures are for the whole of it."
             )
         steps = max(self._recorded, 1)
+        self._report = self._build(
+            self._counts,
+            redundant_groups=self._redundancy.groups(steps),
+            repeated_across_steps=self._redundancy.groups_across_steps(steps),
+        )
+
+    def _build(self, counts: Counts, **more: Any) -> AuditReport:
         shapes = self.device.shapes_only
         how = "shapes only" if shapes else "real values"
-        self._report = build_report(
-            self._counts,
+        return build_report(
+            counts,
             target=self.target,
             device=f"emulated {self.device.gpu.key} ({how})",
             # A block without an optimizer step is one step as a whole.
-            steps=steps,
+            steps=max(self._recorded, 1),
             shapes_only=shapes,
             notes=self._notes(),
-            redundant_groups=self._redundancy.groups(steps),
-            repeated_across_steps=self._redundancy.groups_across_steps(steps),
+            **more,
         )
 
     def _notes(self) -> list[str]:

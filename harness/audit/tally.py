@@ -57,6 +57,11 @@ class Counts:
     copies: dict[CopyKey, tuple[int, int]] = field(default_factory=dict)
     """Copy -> (count, bytes)."""
 
+    @property
+    def num_syncs(self) -> int:
+        """Syncs of all sites that are not intended."""
+        return sum(count.syncs for key, count in self.sites.items() if key.intended is None)
+
     def add(self, other: Counts) -> None:
         """Count what `other` counted, too."""
         for key, count in other.sites.items():
@@ -80,7 +85,8 @@ class Tally:
     def __init__(self, attribution: Attribution) -> None:
         self._attribution = attribution
         self.recording = False
-        self._counts = Counts()
+        self.counts = Counts()
+        """What was counted since the last `take`."""
 
     def on_event(self, event: OpEvent) -> None:
         """Count what this op waited for and copied."""
@@ -89,8 +95,8 @@ class Tally:
         if event.copy is not None:
             memory = {True: "pinned", False: "pageable", None: "device"}[event.copy.pinned]
             key = CopyKey(event.copy.direction, memory, event.copy.blocking)
-            count, num_bytes = self._counts.copies.get(key, (0, 0))
-            self._counts.copies[key] = (count + 1, num_bytes + event.copy.num_bytes)
+            count, num_bytes = self.counts.copies.get(key, (0, 0))
+            self.counts.copies[key] = (count + 1, num_bytes + event.copy.num_bytes)
         for wait in event.waits:
             self._count(event, wait)
 
@@ -99,7 +105,7 @@ class Tally:
 
     def take(self) -> Counts:
         """What was counted since the last call. Inputs are compared within one such stretch."""
-        taken, self._counts = self._counts, Counts()
+        taken, self.counts = self.counts, Counts()
         return taken
 
     def _count(self, event: OpEvent, wait: Wait) -> None:
@@ -112,7 +118,7 @@ class Tally:
             library=cause.library,
             intended=intended_reason(),
         )
-        site = self._counts.sites.setdefault(key, SiteCount())
+        site = self.counts.sites.setdefault(key, SiteCount())
         site.calls += 1
         site.syncs += wait.syncs
         if event.copy is not None:

@@ -1,0 +1,71 @@
+"""The fixture counts, the marker bounds, and neither imports torch before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from gapless.sync_count import EmulatedSyncAudit
+
+pytest_plugins = ["pytester"]
+
+BODY = """
+    import pytest, torch, gapless
+
+    def read(times):
+        x = torch.ones(3, device="cuda")
+        for _ in range(times):
+            x.sum().item()
+
+    def test_counts(sync_audit):
+        read(2)
+        assert sync_audit.count == 2
+
+    def test_intended_waits_do_not_count(sync_audit):
+        with gapless.allow_sync("logging"):
+            read(1)
+        assert sync_audit.count == 0
+
+    @pytest.mark.max_syncs(1)
+    def test_within_bound():
+        read(1)
+
+    @pytest.mark.max_syncs(1)
+    def test_over_bound():
+        read(3)
+
+    def test_device_is_gone():
+        assert not torch.cuda.is_available()
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts are exact on the emulated GPU")
+def test_fixture_and_marker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(BODY)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*made the host wait 3 times; 1 are allowed*", "*x.sum().item()*"])
+
+
+def test_a_marker_without_a_number_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n@pytest.mark.max_syncs\ndef test_it(): pass\n")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.ret is pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*write the marker as max_syncs(2)*"])
+
+
+def test_the_plugin_imports_no_torch() -> None:
+    code = "import sys, gapless.pytest_plugin; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the report is the emulated audit's")
+def test_what_was_found_can_be_asked_inside(sync_audit: EmulatedSyncAudit) -> None:
+    torch.ones(2, device="cuda").tolist()
+    assert [site.kind for site in sync_audit.report.sites] == ["d2h_copy"]
+    assert "torch.ones(2" in sync_audit.explain()
