@@ -82,6 +82,9 @@ def learn(op: Any, rules: tuple[Rule, ...]) -> OpFacts:
                     return "self", written[alias]
                 if alias in viewed:
                     return "view", viewed[alias]
+            if len(viewed) == 1:
+                # A list of views, as of `split`: the alias belongs to the list's elements.
+                return "view", next(iter(viewed.values()))
         return "new", None
 
     name = schema.name

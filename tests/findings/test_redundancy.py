@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated import EmulatedAudit, audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,8 +233,6 @@ def test_the_batch_is_no_constant() -> None:
 
 
 def test_watching_for_repeats_changes_no_count() -> None:
-    from harness.audit.emulated import EmulatedAudit
-
     reports = []
     for redundancy in (True, False):
         with EmulatedAudit(boundary="explicit", redundancy=redundancy) as running:
@@ -245,3 +243,12 @@ def test_watching_for_repeats_changes_no_count() -> None:
     assert reports[0].syncs_per_step == reports[1].syncs_per_step == 3
     assert len(reports[0].redundant_groups) == 1
     assert reports[1].redundant_groups == ()
+
+
+def test_pieces_of_one_tensor_share_its_value() -> None:
+    with EmulatedAudit(boundary="explicit") as running:
+        whole = torch.arange(6, device="cuda")
+        for piece in (*whole.split(2), *whole.split(2)):
+            piece[0].item()
+    (group,) = running.report.redundant_groups
+    assert (group.size, group.syncs) == (2, 3)
