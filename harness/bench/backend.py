@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BACKENDS = {
     "cpu": "harness.bench.backend:open_cpu",
     "cuda": "harness.bench.backend:open_cuda",
+    "emulated": "harness.bench.emulated:open_emulated",
 }
 """Scheme of the device's name -> what opens it."""
 
@@ -57,6 +58,11 @@ class Backend(Protocol):
     @property
     def device_type(self) -> str:
         """Type of the workload's `device`, such as `cuda`."""
+        ...
+
+    @property
+    def has_values(self) -> bool:
+        """Whether tensors hold data; without it arms cannot be compared for parity."""
         ...
 
     def clock(self) -> StepClock: ...
@@ -108,6 +114,7 @@ class CpuBackend:
 
     source: Source = "measured"
     device_type = "cpu"
+    has_values = True
 
     def clock(self) -> StepClock:
         return CpuClock()
@@ -139,6 +146,10 @@ class CudaBackend:
         self._device = torch.device("cuda", index)
         self._memory_kind: MemoryKind = memory_kind
         self.source: Source = source
+
+    @property
+    def has_values(self) -> bool:
+        return True
 
     def clock(self) -> StepClock:
         return CudaClock(self._device)

@@ -153,10 +153,11 @@ class _Run:
             baseline = self.plan.baseline.name
             num_steps = self.plan.warmup_steps
             block_s = self._warm_up(switch, clock, baseline, num_steps, deadline_s)
-            arms = self._check_parity(switch) if self.plan.measure_parity else self._arm_names()
+            checks = self._checks_parity()
+            arms = self._check_parity(switch) if checks else self._arm_names()
             if len(arms) < 2:
                 return "no-arm-left"
-            if self.plan.measure_parity:
+            if checks:
                 # The parity pass was one.
                 num_steps = max(1, num_steps - 1)
             for arm in arms:
@@ -175,7 +176,7 @@ class _Run:
         meter = self.backend.energy_meter() if self.plan.measure_energy else None
         if not (probes or sync_probe or own_probe or meter):
             return
-        kept = TrainingState(self.workload)
+        kept = TrainingState(self.workload) if self.backend.has_values else None
         inspect_s, self.remaining_s = self.now(), None
         for number, arm in enumerate(self._arm_names()):
             if number:
@@ -198,7 +199,8 @@ class _Run:
                 if meter:
                     self._prepare("energy", switch, arm, block=0)
                     self._measure_energy(meter, arm)
-            kept.restore()
+            if kept is not None:
+                kept.restore()
         # Last, so that what this probe imports and builds is in no arm's memory.
         if own_probe is not None:
             for arm in self._arm_names():
@@ -230,6 +232,12 @@ class _Run:
             self._take_turn("warm-up", switch, clock, arm, _WARMUP_BLOCK, batch=step)
             step_s = self.now() - began_s
         return step_s
+
+    def _checks_parity(self) -> bool:
+        if self.plan.measure_parity and not self.backend.has_values:
+            self.emit(Noted(text="No parity: the step was modelled on shapes, without values."))
+            return False
+        return self.plan.measure_parity
 
     def _check_parity(self, switch: ArmSwitch) -> list[str]:
         """The baseline and every arm that computes what it computes."""

@@ -22,7 +22,7 @@ _SCALAR_BYTES = 8
 
 
 class Action(NamedTuple):
-    """One call on a `Pace`, kept so that it can be played again under other conditions."""
+    """One call on a `VirtualDevice`, kept so that it can be played again under other conditions."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -36,7 +36,7 @@ class WaitSite(NamedTuple):
     """Kind of wait by the sync rules; `None` for a copy that nobody waits for."""
 
 
-class Pace:
+class VirtualDevice:
     """Moves a timeline by what ops, copies and waits cost on one device."""
 
     def __init__(self, costs: Costs, *, blocking: bool = False) -> None:
@@ -124,7 +124,7 @@ class DeviceClock:
     wants_every_op = False
 
     def __init__(self, costs: Costs) -> None:
-        self.pace = Pace(costs)
+        self.machine = VirtualDevice(costs)
         self.tape: list[Action] | None = None
         """What happened, to be played again; `None` while it is not kept."""
         self.sites: list[WaitSite] = []
@@ -141,28 +141,33 @@ class DeviceClock:
 
     def now_ms(self) -> float:
         """Where the host is."""
-        return self.pace.timeline.host_ns / _NS_PER_MS
+        return self.machine.timeline.host_ns / _NS_PER_MS
 
     def event_ms(self, event: int) -> float | None:
         """When an event is reached; `None` where it was never recorded."""
-        reached = self.pace.timeline.event_ns(event)
+        reached = self.machine.timeline.event_ns(event)
         return None if reached is None else reached / _NS_PER_MS
 
     def event_done(self, event: int) -> bool:
         """Whether an event is reached by now, as `Event.query` asks."""
-        reached = self.pace.timeline.event_ns(event)
-        return reached is None or reached <= self.pace.timeline.host_ns
+        reached = self.machine.timeline.event_ns(event)
+        return reached is None or reached <= self.machine.timeline.host_ns
 
     def stream_done(self, stream: int) -> bool:
         """Whether a stream is idle by now, as `Stream.query` asks."""
-        timeline = self.pace.timeline
+        timeline = self.machine.timeline
         return timeline.stream_done_ns(stream) <= timeline.host_ns
+
+    def stop_recording(self) -> Recording:
+        """Keep no more; the recording since `start_recording`."""
+        self.tape = None
+        return self.machine.timeline.stop_recording()
 
     def start_recording(self, *, keep_tape: bool = False) -> Recording:
         """Keep all rows, waits and calls from now on, and the actions with `keep_tape`."""
         self.sites = []
         self.tape = [] if keep_tape else None
-        return self.pace.timeline.start_recording()
+        return self.machine.timeline.start_recording()
 
     # ---- what the device tells
 
@@ -182,7 +187,7 @@ class DeviceClock:
             if not work.depends_on_data:
                 self._works[signature] = work
         in_autograd = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
-        self.pace.op(work, stream, in_autograd)
+        self.machine.op(work, stream, in_autograd)
         if self.tape is not None:
             self.tape.append(Action("op", (work, stream, in_autograd)))
         self._note_memory()
@@ -218,7 +223,7 @@ class DeviceClock:
                 self._awaited = None
 
     def _do(self, method: str, *arguments: Any) -> None:
-        getattr(self.pace, method)(*arguments)
+        getattr(self.machine, method)(*arguments)
         if self.tape is not None:
             self.tape.append(Action(method, arguments))
         self._note_memory()
@@ -229,19 +234,19 @@ class DeviceClock:
         return len(self.sites) - 1
 
     def _note_memory(self) -> None:
-        recording = self.pace.timeline.recording
+        recording = self.machine.timeline.recording
         if recording is None or self._memory is None:
             return
         live = self._memory.live_bytes
         if not recording.memory or recording.memory[-1][1] != live:
-            recording.memory.append((self.pace.timeline.host_ns, live))
+            recording.memory.append((self.machine.timeline.host_ns, live))
 
 
 def play(tape: list[Action], costs: Costs) -> Recording:
     """The actions again on an idle device with these costs."""
-    pace = Pace(costs)
-    pace.timeline.start_recording()
+    machine = VirtualDevice(costs)
+    machine.timeline.start_recording()
     for method, arguments in tape:
-        getattr(pace, method)(*arguments)
-    pace.synchronize("cudaDeviceSynchronize", None, -1)
-    return pace.timeline.stop_recording()
+        getattr(machine, method)(*arguments)
+    machine.synchronize("cudaDeviceSynchronize", None, -1)
+    return machine.timeline.stop_recording()

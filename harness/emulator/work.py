@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from harness.emulator.tensor import EmulatedTensor
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -50,37 +52,40 @@ class Work(NamedTuple):
 _MATRIX = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addmv": (1, 2),
            "mv": (0, 1), "dot": (0, 1), "_int_mm": (0, 1), "_scaled_mm": (0, 1),
            "addmm_activation": (1, 2), "linear": (0, 1)}  # fmt: skip
-_NOTHING = frozenset(
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NOTHING = _names(
     "empty empty_like empty_strided new_empty new_empty_strided detach lift lift_fresh alias "
-    "set_ resize_ record_stream _assert_async is_same_size sym_size sym_stride sym_numel "
-    "_version stride size dim item is_pinned set_data _has_compatible_shallow_copy_type "
-    "_nested_tensor_size _local_scalar_dense equal prim_device".split()
+    "set_ resize_ record_stream _assert_async is_same_size is_pinned _local_scalar_dense"
 )
-_SOFTMAX = frozenset(
-    "_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data".split()
-)
-_REDUCTION = frozenset(
+_SOFTMAX = _names("_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data")
+_REDUCTION = _names(
     "sum mean prod amax amin max min argmax argmin any all norm linalg_vector_norm var std "
     "var_mean std_mean logsumexp cumsum cumprod native_layer_norm native_layer_norm_backward "
-    "_fused_rms_norm _fused_rms_norm_backward native_group_norm native_batch_norm nll_loss_forward "
-    "nll_loss_backward nll_loss2d_forward mse_loss count_nonzero _foreach_norm histc aminmax "
-    "cudnn_batch_norm native_batch_norm_backward cummax _cdist_forward".split()
+    "_fused_rms_norm _fused_rms_norm_backward native_group_norm native_batch_norm "
+    "native_batch_norm_backward cudnn_batch_norm nll_loss_forward nll_loss_backward "
+    "nll_loss2d_forward mse_loss count_nonzero histc aminmax cummax equal"
 )
-_GATHER = frozenset("embedding index index_select gather take masked_select _unsafe_index".split())
-_SCATTER = frozenset(
-    "index_put index_put_ _index_put_impl_ _unsafe_index_put scatter scatter_ scatter_add "
-    "scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_copy index_copy_ "
-    "index_fill index_fill_ masked_scatter masked_scatter_ embedding_dense_backward "
-    "index_select_backward put_ bincount _unsafe_masked_index_put_accumulate".split()
+_GATHER = _names("embedding index index_select gather take masked_select _unsafe_index")
+_SCATTER = _names(
+    "index_put _index_put_impl _unsafe_index_put scatter scatter_add scatter_reduce index_add "
+    "index_copy index_fill masked_scatter embedding_dense_backward put bincount "
+    "_unsafe_masked_index_put_accumulate"
 )
-_SORT = frozenset("sort topk kthvalue unique_dim _unique2 unique_consecutive multinomial msort "
-                  "nonzero randperm searchsorted bucketize median mode".split())  # fmt: skip
-_FACTORIES = frozenset(
+_SORT = _names(
+    "sort topk kthvalue unique_dim _unique2 unique_consecutive multinomial msort nonzero randperm "
+    "searchsorted bucketize median mode"
+)
+_FACTORIES = _names(
     "zeros ones full arange zeros_like ones_like full_like zero_ fill_ new_zeros new_ones new_full "
     "normal_ uniform_ random_ bernoulli_ exponential_ rand randn randint rand_like randn_like "
-    "eye tril_indices triu_indices scalar_tensor linspace".split()
+    "eye tril_indices triu_indices scalar_tensor linspace"
 )
-_COPIES = frozenset("copy_ clone _to_copy contiguous cat stack roll flip constant_pad_nd".split())
+_COPIES = _names("copy_ clone _to_copy cat stack roll flip constant_pad_nd")
 _NUM_KERNELS = {
     "nonzero": 4, "sort": 3, "topk": 2, "_unique2": 6, "unique_dim": 8, "unique_consecutive": 5,
     "embedding_dense_backward": 5, "multinomial": 3, "masked_select": 4, "bincount": 3, "histc": 3,
@@ -104,12 +109,18 @@ def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any)
     results = list(_tensors((result,)))
     if base in _NOTHING or _is_view(schema):
         return Work(name, "view")
-    attention = _attention(space, base, func, args, kwargs, result, tensors)
-    if attention is not None:
+    if _is_attention(space, base):
+        named = _named(schema, args, kwargs)
+        flops, depends_on_data = attention_flops(func, named, args, kwargs, result)
         return Work(
-            name, attention[0], attention[1], _moved(tensors, results), _dtype_name(tensors),
-            num_kernels=_NUM_KERNELS.get(base, 1), depends_on_data=attention[2],
-        )  # fmt: skip
+            name,
+            "attention_backward" if "backward" in base or "bwd" in base else "attention_forward",
+            flops,
+            _moved(tensors, results),
+            _dtype_name(tensors),
+            num_kernels=_NUM_KERNELS.get(base, 1),
+            depends_on_data=depends_on_data,
+        )
     if base in _MATRIX and space == "aten":
         left, right = (args[place] for place in _MATRIX[base])
         matrix = _matrix(base, left, right)
@@ -139,11 +150,11 @@ def _kind(space: str, base: str, tensors: Sequence[Any]) -> OpKind:
         return "dequantize"
     if base in _SOFTMAX:
         return "softmax"
-    if plain in _REDUCTION or base in _REDUCTION:
+    if plain in _REDUCTION:
         return "reduction"
-    if plain in _GATHER or base in _GATHER:
+    if plain in _GATHER:
         return "gather"
-    if plain in _SCATTER or base in _SCATTER:
+    if plain in _SCATTER:
         return "scatter"
     if plain in _SORT:
         return "sort"
@@ -175,68 +186,81 @@ def _bytes_of_kind(
     return _moved(tensors, results)
 
 
-def _attention(
-    space: str,
-    base: str,
+def _is_attention(space: str, base: str) -> bool:
+    return "math" not in base and any(
+        word in f"{space}::{base}" for word in ("attention", "attn", "flash")
+    )
+
+
+def _named(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name."""
+    given = {a.name: value for a, value in zip(schema.arguments, args, strict=False)}
+    return {**given, **kwargs}
+
+
+def attention_flops(
     func: Any,
+    named: dict[str, Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],
     result: Any,
-    tensors: Sequence[Any],
-) -> tuple[OpKind, int, bool] | None:
-    """Class, FLOPs and whether they depend on data, for an attention kernel."""
-    if "attention" not in base and "varlen_attn" not in base and "flash_attn" not in base:
-        return None
-    if base.startswith("_scaled_dot_product_attention_math") or not tensors:
-        return None
-    backward = "backward" in base or "bwd" in base
-    kind: OpKind = "attention_backward" if backward else "attention_forward"
-    lengths = _lengths(tensors)
-    # Queries, keys and values, after the gradient in a backward.
-    first = 1 if backward else 0
-    query, key, value = tensors[first : first + 3]
-    if lengths is not None:
-        pairs = sum(q * k for q, k in lengths)
+) -> tuple[int, bool]:
+    """FLOPs of an attention kernel, and whether they depend on the values of its arguments.
+
+    Packed documents attend within themselves: their lengths are read from the boundaries where the
+    values are known. A causal kernel skips the half it does not need.
+    """
+    backward = "backward" in func._schema.name or "bwd" in func._schema.name
+    query, key, value = (_first(named, *names) for names in _ATTENTION_ARGUMENTS)
+    causal = bool(_first(named, "is_causal", "causal"))
+    window = named.get("window_size")
+    if window is not None and len(window) == 2:
+        causal = causal or tuple(window) == (-1, 0)
+    boundaries = [_first(named, *names) for names in _BOUNDARY_ARGUMENTS]
+    packed = boundaries[0] is not None and boundaries[0].numel() > 1
+    products = 5 if backward else 2
+    if packed:
+        lengths = [_differences(b) for b in boundaries if b is not None]
         heads, size = query.shape[-2], query.shape[-1]
-        flops = 2 * 2 * pairs * heads * size
-        causal = _is_causal_varlen(args, kwargs)
-        flops = flops // 2 if causal else flops
-        return kind, round(2.5 * flops) if backward else flops, True
-    flops = _registered(func, args, kwargs, result)
-    if flops is None:
-        batch, heads, rows, size = (*([1] * (4 - query.dim())), *query.shape)
-        flops = 2 * batch * heads * rows * key.shape[-2] * (size + value.shape[-1])
-        flops = round(2.5 * flops) if backward else flops
-    if _is_causal(func, args, kwargs):
-        flops //= 2
-    return kind, flops, False
+        if any(known is None for known in lengths):
+            pairs = query.shape[-3] * key.shape[-3]
+        else:
+            pairs = sum(q * k for q, k in zip(lengths[0] or [], lengths[-1] or [], strict=False))
+        flops = products * 2 * heads * size * pairs
+    else:
+        registered = _registered(func, args, kwargs, result)
+        if registered is None:
+            # Flash kernels take (batch, length, heads, size), torch's take heads before length.
+            batch, rows, heads, size = query.shape
+            columns = key.shape[1]
+            registered = products * batch * heads * rows * columns * (size + value.shape[-1])
+        flops = registered
+    return (flops // 2 if causal else flops), packed
 
 
-def _lengths(tensors: Sequence[Any]) -> list[tuple[int, int]] | None:
-    """Lengths of the packed documents, from two int32 tensors of boundaries with known values."""
-    found = [t for t in tensors if t.dim() == 1 and t.dtype is torch.int32 and t.numel() > 1]
-    if not found:
+_ATTENTION_ARGUMENTS = (("query", "q"), ("key", "k"), ("value", "v"))
+_BOUNDARY_ARGUMENTS = (
+    ("cu_seqlens_q", "cu_seq_q", "cum_seq_q"),
+    ("cu_seqlens_k", "cu_seq_k", "cum_seq_k"),
+)
+
+
+def _first(named: dict[str, Any], *names: str) -> Any:
+    for name in names:
+        if named.get(name) is not None:
+            return named[name]
+    return None
+
+
+def _differences(boundaries: Any) -> list[int] | None:
+    """Lengths between boundaries, where their values are known on the host."""
+    known = boundaries
+    if type(boundaries) is EmulatedTensor:
+        known = boundaries.host_value if boundaries.allocation.known else None
+    if known is None or known.is_meta:
         return None
-    values = []
-    for tensor in found[:2]:
-        known = getattr(tensor, "_value", tensor)
-        if known is None or known.is_meta:
-            return None
-        values.append(known.diff().tolist())
-    return list(zip(values[0], values[-1], strict=False))
-
-
-def _is_causal(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.name in ("is_causal", "causal"):
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            return bool(given)
-    return False
-
-
-def _is_causal_varlen(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Packed training attention is causal; windows only make it less work still."""
-    return kwargs.get("is_causal", True) is not False
+    differences: list[int] = known.diff().tolist()
+    return differences
 
 
 def _registered(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int | None:
@@ -307,7 +331,7 @@ def _is_transposed(tensor: Any) -> bool:
 
 
 _LONG_RUN = 256
-"""Elements that lie together in a permuted tensor from which on a copy is as fast as a plain one."""
+"""Elements that lie together in a permuted tensor, from which on a copy is as fast as any."""
 
 
 def _dtype_name(tensors: Sequence[Any]) -> str:
@@ -321,6 +345,6 @@ def _dtype_name(tensors: Sequence[Any]) -> str:
 
 def _is_view(schema: Any) -> bool:
     aliases = [result.alias_info for result in schema.returns]
-    return bool(aliases) and all(a is not None and not a.is_write for a in aliases) or (
+    return (bool(aliases) and all(a is not None and not a.is_write for a in aliases)) or (
         schema.name in ("aten::_unsafe_view", "aten::_reshape_alias")
     )  # fmt: skip

@@ -83,6 +83,7 @@ class VirtualClock:
 class VirtualBackend:
     source = "measured"
     device_type = "cpu"
+    has_values = True
 
     def clock(self) -> VirtualClock:
         return VirtualClock()

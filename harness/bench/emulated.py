@@ -1,0 +1,108 @@
+"""The bench on a GPU that is not there: the CUDA backend, answered by the emulator's clock.
+
+The bench's own code runs as it is. What differs is that syncs are counted by the clock, where on a
+real GPU the profiler does it, and that without values there is nothing to compare for parity.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from harness.bench.backend import CudaBackend, SyncProbe
+from harness.calibration import costs_for
+from harness.emulator.capacity import ValuesLimit
+from harness.emulator.clock import DeviceClock
+from harness.emulator.clock_figures import figures_of
+from harness.emulator.device import EmulatedDevice
+from harness.emulator.gpus import find_gpu
+from harness.errors import UsageError
+from harness.records import Overlap, Phase, SyncCount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.emulator.events import AuditedPhase
+    from harness.workload import Workload
+
+_NS_PER_MS = 1e6
+_PHASES: dict[Phase, tuple[AuditedPhase, ...]] = {
+    "forward": ("data", "forward"),
+    "backward": ("recompute", "backward"),
+    "optimizer": ("optimizer",),
+    "batch": ("data", "forward", "recompute", "backward", "optimizer"),
+}
+
+
+@contextmanager
+def open_emulated(device: str) -> Iterator[EmulatedBackend]:
+    """`emulated:GPU`, with real values while they are small and shapes only beyond that."""
+    name = device.partition(":")[2]
+    if not name:
+        raise UsageError(f"{device!r} names no GPU; write `emulated:B200` or another.")
+    gpu = find_gpu(name)
+    clock = DeviceClock(costs_for(gpu))
+    limit = ValuesLimit.for_mode("auto")
+    with EmulatedDevice(gpu.key, values_limit=limit, clock=clock) as emulated:
+        yield EmulatedBackend(emulated, clock)
+
+
+class EmulatedBackend(CudaBackend):
+    """A CUDA device whose clock is a model."""
+
+    def __init__(self, device: EmulatedDevice, clock: DeviceClock) -> None:
+        super().__init__(0, source="modelled", memory_kind="modelled")
+        self._emulated = device
+        self._virtual_clock = clock
+
+    @property
+    def has_values(self) -> bool:
+        """Whether tensors hold data, so that arms can be compared."""
+        return not self._emulated.shapes_only
+
+    def sync_probe(self) -> SyncProbe:
+        """Counts by the clock."""
+        return ClockSyncProbe(self._virtual_clock)
+
+
+class ClockSyncProbe:
+    """Counts the syncs of one step of the selected arm, and what they cost by the clock."""
+
+    def __init__(self, clock: DeviceClock) -> None:
+        self._clock = clock
+
+    def __call__(
+        self, workload: Workload, arm: str
+    ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+        torch.cuda.synchronize()
+        self._clock.start_recording()
+        workload.forward()
+        workload.backward()
+        workload.optimizer_step()
+        sites = self._clock.sites
+        recording = self._clock.stop_recording()
+        figures = figures_of(recording)
+        syncs = []
+        for phase, parts in _PHASES.items():
+            costs = [cost for cost in figures.waits if sites[cost.wait.site].phase in parts]
+            syncs.append(
+                SyncCount(
+                    arm=arm,
+                    phase=phase,
+                    count=len(costs),
+                    source="modelled",
+                    method="emulated",
+                    blocked_ms=sum(cost.blocked_ns for cost in costs) / _NS_PER_MS,
+                    exposed_ms=sum(cost.exposed_ns for cost in costs) / _NS_PER_MS,
+                )
+            )
+        overlap = Overlap(
+            arm=arm,
+            overlap=figures.overlap,
+            copy_ms=figures.copy_ns / _NS_PER_MS,
+            idle_ms=figures.idle_ns / _NS_PER_MS,
+            source="modelled",
+        )
+        return tuple(syncs), (overlap,)
