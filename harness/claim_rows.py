@@ -112,7 +112,8 @@ def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
 def setup_difference(claim: Claim, record: RunRecord) -> tuple[str, str]:
     """How this run was set up, and what is known of the published set-up: a sentence each."""
     scenario, machine = record.scenario, record.machine
-    place = machine.gpus[0].name if machine.gpus else f"CPU, {machine.num_threads} threads"
+    threads = "1 thread" if machine.num_threads == 1 else f"{machine.num_threads} threads"
+    place = machine.gpus[0].name if machine.gpus else f"CPU, {threads}"
     if record.source == "modelled":
         place = f"modelled {machine.device}"
     trained = "all weights trained" if scenario.adapter == "none" else scenario.adapter
