@@ -12,6 +12,8 @@ def headline(record: RunRecord) -> str:
     scenario, machine = record.scenario, record.machine
     gpu = machine.gpus[0].name if machine.gpus else None
     place = gpu or f"{machine.cpu_model}, {machine.num_threads} threads"
+    if record.source == "modelled":
+        place = machine.device
     return (
         f"{scenario.name}: {scenario.model} ({scenario.fit}), {scenario.dtype}, "
         f"{scenario.attention}, {record.source} on {place}, torch {machine.torch}"

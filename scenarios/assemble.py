@@ -113,6 +113,8 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
         sizes = replace(sizes, num_layers=options.num_layers)
     if options.hidden_size is not None:
         sizes = replace(sizes, hidden_size=options.hidden_size)
+    if options.num_experts is not None:
+        sizes = _with_experts(sizes, options.num_experts)
     return _Plan(
         sizes=sizes,
         num_tokens=options.tokens or num_tokens,
@@ -127,6 +129,15 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
         ),
         device=device,
     )
+
+
+def _with_experts(sizes: ModelSizes, num_experts: int) -> ModelSizes:
+    chosen = sizes.num_experts_per_token
+    if chosen is None:
+        raise UsageError("num_experts is for models with experts, and this one is dense.")
+    if num_experts < chosen:
+        raise UsageError(f"num_experts={num_experts} is less than the {chosen} a token visits.")
+    return replace(sizes, num_experts=num_experts)
 
 
 def _device(name: str) -> torch.device:

@@ -51,6 +51,8 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     adapter: Adapter = "none"
     num_layers: Positive | None = None
     hidden_size: Positive | None = None
+    num_experts: Positive | None = None
+    """Experts of each layer, for models that have some; not fewer than a token visits."""
     learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 1e-5
     loss_chunk_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Tokens whose logits exist at once; 0 lets the library compute all of them together."""

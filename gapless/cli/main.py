@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gapless import __version__
-from gapless.cli import audit, bench, dashboard, doctor, export, listing, report, reproduce
+from gapless.cli import (
+    audit,
+    bench,
+    dashboard,
+    doctor,
+    export,
+    listing,
+    model,
+    report,
+    reproduce,
+)
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
@@ -30,6 +40,7 @@ app = typer.Typer(
 VERBS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce.command,
     "bench": bench.command,
+    "model": model.command,
     "audit": audit.command,
     "list": listing.command,
     "doctor": doctor.command,

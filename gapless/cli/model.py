@@ -1,0 +1,127 @@
+"""`gapless model`: what each arm gives on GPUs that are not here, by the virtual clock."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from gapless.cli.options import JsonOption, StoreOption
+from harness.errors import UsageError
+
+
+def command(
+    scenario: Annotated[str, typer.Argument(help="A name from `gapless list`.")],
+    gpu: Annotated[
+        list[str],
+        typer.Option("--gpu", metavar="GPU", help="A GPU of the catalogue; may be repeated."),
+    ],
+    arm: Annotated[
+        list[str],
+        typer.Option(
+            "--arm",
+            metavar="OPT=VARIANT[,...]",
+            help="An arm, such as checkpoint-reload=double-buffer; may be repeated. `baseline` "
+            "comes first by itself.",
+        ),
+    ],
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="OPT=VARIANT",
+            help="What every arm has besides, the baseline too; may be repeated.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="NAME=RANGE",
+            help="tokens=2k..64k, documents=1..512, layers=8,16 or experts=8..128 (in doublings); "
+            "may be repeated.",
+        ),
+    ] = None,
+    fit: Annotated[
+        str, typer.Option("--fit", metavar="narrow|full", help="The real size, or narrowed.")
+    ] = "full",
+    adapter: Annotated[
+        str, typer.Option("--adapter", metavar="none|lora", help="What is trained.")
+    ] = "lora",
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
+    ] = None,
+    documents: Annotated[
+        int | None, typer.Option("--documents", help="Documents wanted in one batch.")
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option("--attention", help="sdpa-mask, varlen, or a name the library knows."),
+    ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        typer.Option("--checkpointing/--no-checkpointing", help="Recompute each layer, or none."),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers instead of the model's own.")
+    ] = None,
+    store: StoreOption = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Keep no record.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Model arms on GPUs that are not here: step time, exposed time, overlap and memory.
+
+    The bench's own code runs on the emulated device, and its clock is a model. Nothing is measured.
+    """
+    from gapless.arms import parse_arms
+    from gapless.cli.progress import show_progress
+    from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
+    from gapless.run import check_store, default_store, variants_of
+    from gapless.tables import print_table
+    from harness.emulator.gpus import find_gpu
+    from scenarios.catalogue import get
+
+    if store is not None and no_store:
+        raise UsageError("--store and --no-store exclude each other; give one.")
+    chosen = get(scenario)
+    settings = dict(text.partition("=")[::2] for text in setting or ())
+    arms = parse_arms(arm, variants_of(), settings=settings)
+    asked = {
+        "fit": fit,
+        "adapter": adapter,
+        "tokens": tokens,
+        "documents": documents,
+        "attention": attention,
+        "checkpointing": checkpointing,
+        "num_layers": layers,
+    }
+    options = {name: value for name, value in asked.items() if value is not None}
+    gpus = [find_gpu(name).key for name in gpu]
+    root = None if no_store else store or default_store()
+    if root is not None:
+        check_store(root)
+    runs = []
+    for point in points(gpus, parse_sweep(sweep or ())):
+        varied = {SWEPT[name]: value for name, value in point.varied.items()}
+        with show_progress(f"{chosen.name} on {point.gpu}") as on_progress:
+            record = model_scenario(
+                chosen,
+                arms,
+                point.gpu,
+                {**options, **varied},
+                store=root,
+                command=shlex.join(["gapless", *sys.argv[1:]]),
+                on_progress=on_progress,
+            )
+        runs.append((point, record))
+    print_table(modelled_table(runs))
+    if root is not None:
+        print(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
+    if json:
+        from gapless.documents import indented
+        from harness.records import SCHEMA_VERSION
+
+        print(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
+    raise typer.Exit(3 if any(record.status == "failed" for _, record in runs) else 0)
