@@ -172,7 +172,7 @@ class Audit:
         if self._on == "auto":
             import torch
 
-            return torch.cuda.is_available()
+            return torch.cuda.is_available() and not _emulation_is_active()
         return self._on == "gpu"
 
     @property
@@ -197,6 +197,8 @@ class Audit:
         if self._is_live:
             from harness.audit.live import LiveAudit, require_gpu
 
+            if _emulation_is_active():
+                raise UsageError("This code runs on the emulated GPU; use on='auto' in it.")
             require_gpu()
             self._live = LiveAudit(target=target).__enter__()
             if boundary == "optimizer":
@@ -276,9 +278,7 @@ class SyncAuditCallback:
 
         if self.report is not None or self._seen < self._skip or not torch.cuda.is_available():
             return
-        from harness.emulator.device import active_device
-
-        if active_device() is not None:
+        if _emulation_is_active():
             return  # The audit of the whole script counts these steps.
         if self._live is None:
             from harness.audit.live import LiveAudit
@@ -301,6 +301,11 @@ class SyncAuditCallback:
             from harness.audit.render import report_text
 
             sys.stderr.write(report_text(self.report) + "\n")
+
+
+def _emulation_is_active() -> bool:
+    device = sys.modules.get("harness.emulator.device")
+    return device is not None and device.active_device() is not None
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:

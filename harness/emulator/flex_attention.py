@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch.nn.attention.flex_attention as public
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP, math_attention
 
 from harness.emulator.flash_attention import FlashAttention
@@ -53,6 +54,8 @@ def patch_flex_attention(
             return math_attention(query, key, value, score_mod, *rest)
 
     patches.set(FlexAttentionHOP, "__call__", call)
+    # torch's own switch to call the formula at once; otherwise it warns and asks for a compiler.
+    patches.set(public, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 def _one_kernel(
