@@ -1,6 +1,10 @@
 // Draws the pages of an export from the data inside it. All words are set as text, never as HTML.
 "use strict";
 (async () => {
+  if (!("DecompressionStream" in window)) {
+    document.getElementById("page").textContent = "This page needs a newer browser: Chrome 80, Firefox 113, Safari 16.4 or later.";
+    return;
+  }
   const packed = atob(document.getElementById("data").textContent.trim());
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

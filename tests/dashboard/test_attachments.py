@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import synthetic
 
 from harness.errors import StoreError
+from tests.dashboard import synthetic
 
 if TYPE_CHECKING:
     from harness.store import Store

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import plotly.graph_objects as go
 import pytest
-import synthetic
-from payloads import PAYLOADS, poisoned
 
 from dashboard.charts import ab, bars, claims, lanes, run, style, syncs, whatif
 from dashboard.rows import ab as ab_rows
@@ -20,6 +18,8 @@ from dashboard.rows import run as run_rows
 from dashboard.rows import syncs as sync_rows
 from dashboard.rows import whatif as whatif_rows
 from harness.audit.trace.load import load_trace
+from tests.dashboard import synthetic
+from tests.dashboard.payloads import PAYLOADS, poisoned
 
 if TYPE_CHECKING:
     from harness.records import RunRecord

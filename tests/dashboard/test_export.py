@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
 from pathlib import Path
@@ -11,34 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-import synthetic
-from conftest import fill_mixed, fill_one
-from payloads import PAYLOADS, poisoned
 
-from dashboard.export import PLOTLY_FILE, collect, export_file, export_site
+from dashboard.export import PLOTLY_FILE, collect, export_site
 from dashboard.filters import Filters
 from dashboard.redaction import REDACTED, redacted_audits, redacted_run, scrub
 from dashboard.snapshot import take_snapshot
 from harness.errors import UsageError
+from tests.dashboard import synthetic
+from tests.dashboard.exporting import data_of, exported
+from tests.dashboard.payloads import PAYLOADS, poisoned
+from tests.dashboard.stores import fill_mixed, fill_one
 
 if TYPE_CHECKING:
     from harness.store import Store
 
 MAX_BYTES = 6_000_000
-
-
-def exported(store: Store, target: Path, *, redact: bool = True, **options: Any) -> str:
-    snapshot = take_snapshot(store.root)
-    runs = collect(snapshot, snapshot.select(Filters()), redact=redact)
-    export_file(runs, target, **options)
-    return target.read_text(encoding="utf-8")
-
-
-def data_of(page: str) -> dict[str, Any]:
-    match = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
-    assert match is not None
-    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(match[1])))
-    return found
 
 
 def test_the_file_holds_every_view_and_loads_nothing(store: Store, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import date
 from urllib.parse import parse_qs, urlsplit
 
-import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.filters import PAGES, Filters, filters_from_query, permalink
 from dashboard.snapshot import facets_of
+from tests.dashboard import synthetic
 
 names = st.lists(st.text(min_size=1, max_size=12), max_size=3, unique=True).map(tuple)
 days = st.one_of(st.just(""), st.dates(date(2020, 1, 1)).map(date.isoformat))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-import synthetic
-from conftest import fill_modelled, fill_one
-from payloads import PAYLOADS, poisoned
 from streamlit.testing.v1 import AppTest
-from test_export import data_of, exported
 
 from dashboard.report import MARKER, MAX_LINES, csv_report, json_report, markdown_report
 from gapless.cli.main import main
 from harness.run_tables import run_tables
 from harness.tables import plain_markdown
+from tests.dashboard import synthetic
+from tests.dashboard.exporting import data_of, exported
+from tests.dashboard.payloads import PAYLOADS, poisoned
+from tests.dashboard.stores import fill_modelled, fill_one
 
 if TYPE_CHECKING:
     from harness.store import Store

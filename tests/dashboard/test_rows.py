@@ -7,7 +7,6 @@ import io
 
 import msgspec
 import pytest
-import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from dashboard.rows.listed import rows_csv
 from dashboard.snapshot import gpu_name
 from harness.claim_rows import rows_from_records
 from harness.records import Arm
+from tests.dashboard import synthetic
 
 
 def test_each_claim_has_its_published_figure_first_and_then_one_for_each_source_and_gpu() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import fill_mixed, fill_one
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -17,6 +16,7 @@ from dashboard.settings import Settings
 from dashboard.snapshot import SnapshotCache
 from gapless.cli import dashboard as verb
 from gapless.cli.main import main
+from tests.dashboard.stores import fill_mixed, fill_one
 
 if TYPE_CHECKING:
     from harness.store import Store

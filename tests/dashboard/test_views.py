@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import synthetic
-from conftest import fill_many, fill_mixed, fill_modelled, fill_one
-from payloads import PAYLOADS, poisoned
 from streamlit.testing.v1 import AppTest
+
+from tests.dashboard import synthetic
+from tests.dashboard.payloads import PAYLOADS, poisoned
+from tests.dashboard.stores import fill_many, fill_mixed, fill_modelled, fill_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable

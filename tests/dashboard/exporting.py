@@ -1,0 +1,32 @@
+"""Exports a store, and reads back what is packed inside a page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from dashboard.export import collect, export_file
+from dashboard.filters import Filters
+from dashboard.snapshot import take_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.store import Store
+
+
+def exported(store: Store, target: Path, *, redact: bool = True, **options: Any) -> str:
+    snapshot = take_snapshot(store.root)
+    runs = collect(snapshot, snapshot.select(Filters()), redact=redact)
+    export_file(runs, target, **options)
+    return target.read_text(encoding="utf-8")
+
+
+def data_of(page: str) -> dict[str, Any]:
+    match = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
+    assert match is not None
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(match[1])))
+    return found
