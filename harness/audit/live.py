@@ -16,6 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from harness.audit.details import CallLine, SyncAgreement, TraceDetails
+from harness.audit.findings.catalogue import with_findings
 from harness.audit.live_syncs import SyncRecorder
 from harness.audit.trace import audit_trace
 from harness.errors import UsageError, WorkloadError
@@ -149,7 +150,7 @@ def audit_live(
             for _ in range(num_steps):
                 step()
     assert live.report is not None
-    return with_call_lines(live.report, recorder)
+    return with_findings(with_call_lines(live.report, recorder))
 
 
 def with_call_lines(report: AuditReport, recorder: SyncRecorder) -> AuditReport:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from harness.audit.details import TraceDetails
+from harness.audit.findings.finding import Finding
 from harness.records import Record
 
 AUDIT_SCHEMA_VERSION = 1
@@ -96,6 +97,52 @@ class AuditTimeline(Record, frozen=True, kw_only=True):
     idle_other_ms: float | None = None
 
 
+class SiteShare(Record, frozen=True, kw_only=True):
+    """What one site costs on one GPU, by the virtual clock."""
+
+    place: str
+    """`file:line`, or the op where no line is known."""
+    gpu: str
+    step_ms: float
+    """Modelled step as it is."""
+    without_ms: float
+    """Modelled step if this site did not wait."""
+
+    @property
+    def share(self) -> float:
+        """Part of the step that the site costs, 0 to 1."""
+        return 1 - self.without_ms / self.step_ms if self.step_ms else 0.0
+
+
+class ModelledStep(Record, frozen=True, kw_only=True):
+    """The audited step by the virtual clock. Modelled, not measured."""
+
+    gpu: str
+    step_ms: float
+    """One step from an idle device until all its work is done."""
+    ceiling_ms: float
+    """The same without any wait and with all copies between host and device hidden."""
+    peak_bytes: int | None = None
+    without: tuple[str, ...] = ()
+    """Sites that were asked to be left out."""
+    without_ms: float | None = None
+    """The step with all of them left out."""
+    shares: tuple[SiteShare, ...] = ()
+    """The costliest sites on each GPU that was asked for."""
+
+
+class Race(Record, frozen=True, kw_only=True):
+    """Two uses of one piece of device memory that nothing orders."""
+
+    kind: Literal["read before write", "write before read", "write before write"]
+    """Which of the two may come out wrong: `read before write` reads what is not there yet."""
+    first: str
+    """`file:line` of the use that was queued first, its op and stream."""
+    second: str
+    count: int
+    """How often this pair of places raced."""
+
+
 class AuditReport(Record, frozen=True, kw_only=True):
     """What an audit found."""
 
@@ -110,6 +157,8 @@ class AuditReport(Record, frozen=True, kw_only=True):
     sites: tuple[Site, ...] = ()
     intended: tuple[Site, ...] = ()
     redundant_groups: tuple[RedundantGroup, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What to change, dearest first."""
     repeated_across_steps: tuple[RedundantGroup, ...] = ()
     """Work on buffers and constants alone, done in each step anew; emulated audits only."""
     copies: tuple[CopySummary, ...] = ()
@@ -120,6 +169,10 @@ class AuditReport(Record, frozen=True, kw_only=True):
     timeline: AuditTimeline = AuditTimeline()
     values: Literal["values", "shapes"] | None = None
     """Whether an emulated audit computed real values or shapes only."""
+    modelled: ModelledStep | None = None
+    """The step by the virtual clock; `None` unless the audit was emulated."""
+    races: tuple[Race, ...] = ()
+    """Found where the audit was asked to look for them."""
     notes: tuple[str, ...] = ()
     """What a reader must know: stand-ins that ran, compile audited eagerly, a truncated file."""
     trace: TraceDetails | None = None

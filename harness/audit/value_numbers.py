@@ -134,6 +134,8 @@ class ValueNumbers:
             # Gradients and updates are new data; what they wrote in place shows by its version.
             self._after_backward = True
             return
+        if not event.reads and not event.writes:
+            return  # an API call, such as a synchronise
         states = self._states
         reads = event.reads
         for access in reads:

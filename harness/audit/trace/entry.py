@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.audit.details import RankUse, TraceDetails
+from harness.audit.findings.catalogue import with_findings
 from harness.audit.report import AuditReport, AuditTimeline, CopySummary, Site
 from harness.audit.trace.audit import analyse, rank_of, report_of
 from harness.audit.trace.load import load_trace
@@ -39,9 +40,9 @@ def audit_trace(
     if not path.exists():
         raise UsageError(f"there is no trace {path}; give a .json or .json.gz file or a folder")
     if path.is_dir():
-        return audit_folder(path, limits=limits, on_progress=on_progress)
+        return with_findings(audit_folder(path, limits=limits, on_progress=on_progress))
     trace = load_trace(path, limits=limits, on_progress=on_progress)
-    return report_of(analyse(trace), str(path))
+    return with_findings(report_of(analyse(trace), str(path)))
 
 
 def trace_files(folder: Path) -> list[Path]:

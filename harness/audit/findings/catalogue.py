@@ -1,0 +1,67 @@
+"""All kinds, in the order in which they may claim a wait: special ones first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.audit.findings import (
+    allocator,
+    data_dependent_shape,
+    explicit_synchronize,
+    host_built_tensor,
+    launch_bound,
+    optimizer_step_on_device,
+    pageable_async_copy,
+    polling_loop,
+    rebuilt_metadata,
+    scalar_read,
+    serialized_copy,
+    tensor_index,
+    unneeded_copy,
+    validation_check,
+)
+from harness.audit.findings.finding import Finding, ranked
+
+if TYPE_CHECKING:
+    from harness.audit.findings.rule import Rule
+    from harness.audit.report import AuditReport
+
+RULES: tuple[Rule, ...] = (
+    unneeded_copy.RULE,
+    optimizer_step_on_device.RULE,
+    validation_check.RULE,
+    explicit_synchronize.RULE,
+    allocator.RULE,
+    pageable_async_copy.RULE,
+    host_built_tensor.RULE,
+    serialized_copy.RULE,
+    tensor_index.RULE,
+    data_dependent_shape.RULE,
+    scalar_read.RULE,
+)
+
+KINDS: tuple[str, ...] = (
+    polling_loop.RULE.kind,
+    "rebuilt-metadata",
+    *(rule.kind for rule in RULES),
+    "launch-bound",
+)
+
+
+def find(report: AuditReport) -> tuple[Finding, ...]:
+    """All findings of a report, dearest first; each wait belongs to one of them at most."""
+    left = list(report.sites)
+    found = list(polling_loop.RULE.find(report, left))
+    found += rebuilt_metadata.find(report, left)
+    for rule in RULES:
+        found += rule.find(report, left)
+    found += allocator.from_trace(report)
+    found += launch_bound.find(report)
+    return ranked(found)
+
+
+def with_findings(report: AuditReport) -> AuditReport:
+    """The report with its findings."""
+    return msgspec.structs.replace(report, findings=find(report))

@@ -1,0 +1,55 @@
+"""The device asked again and again in a loop: once per expert, per document, per layer."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from harness.audit.findings.rule import Advice, Rule, Spot
+
+if TYPE_CHECKING:
+    from harness.audit.findings.source import Statement
+
+
+def _advise(spot: Spot) -> Advice:
+    choices, loop = _polled(spot.statement)
+    return Advice(
+        f"Each turn of `for {loop}` asks the device which rows belong to it, so the host waits "
+        "once or more per expert and layer.",
+        (
+            f"expert_of_row, order = torch.sort({choices}.flatten(), stable=True)",
+            "experts = torch.arange(num_experts, device=order.device)",
+            "ends = torch.searchsorted(expert_of_row, experts, right=True)",
+            "# rows in `order` are grouped by expert: one grouped matmul with offs=ends.int(),",
+            "# or one ends.tolist() and Python slices",
+        ),
+        "With two or three large experts the reads hide behind the matmuls.",
+        confidence="high" if spot.statement is not None else "medium",
+    )
+
+
+def _polled(statement: Statement | None) -> tuple[str, str]:
+    """(tensor compared with the loop's variable, what is looped over), as far as they are read."""
+    if statement is None or not statement.loops:
+        return "top_k_index", "expert in experts"
+    loop = statement.loops[-1]
+    if not isinstance(loop, ast.For):
+        return "top_k_index", ast.unparse(loop.test)
+    targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
+            left, right = node.left, node.comparators[0]
+            if isinstance(right, ast.Name) and right.id in targets:
+                return ast.unparse(left), f"{ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+    return "top_k_index", f"{ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+
+
+RULE = Rule(
+    kind="polling-loop",
+    sites=frozenset({"expert_poll"}),
+    advise=_advise,
+    companions=frozenset(
+        {"scalar_tensor_index", "bool_mask_index", "dynamic_output_size", "bool_branch"}
+    ),
+    by_function=True,
+)

@@ -1,0 +1,66 @@
+"""A copy that nothing runs beside: the host waits for it, and compute waits behind it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from harness.audit.findings.rule import Advice, Rule, Spot
+from harness.audit.findings.source import call_name, expression
+
+if TYPE_CHECKING:
+    from harness.audit.findings.source import Statement
+
+_H2D = frozenset({"pageable_h2d", "blocking_pinned_h2d", "pinned_h2d", "blocking_copy"})
+_LARGE_BYTES = 1 << 20
+
+
+def _advise(spot: Spot) -> Advice:
+    site = spot.site
+    phases = {s.phase for s in spot.sites}
+    if (site.bytes_per_call or 0) >= _LARGE_BYTES and phases & {"backward", "recompute"}:
+        return Advice(
+            "Activations come back from host memory in backward, and compute stands still for it.",
+            ('gapless.optimize(model, "auto")  # copies run beside compute, one layer ahead',),
+            "Short sequences: keep the activations on the device.",
+            "checkpoint-reload=prefetch",
+        )
+    if site.kind == "d2h_copy":
+        return Advice(
+            "The copy to the host waits for all that is queued before it.",
+            (_with_flag(spot.statement) or 'host = x.to("cpu", non_blocking=True)',
+             "ready = torch.cuda.Event(); ready.record()  # ready.synchronize() before it is read"),
+            "A copy at the end of a step that must wait anyway costs nothing more.",
+        )  # fmt: skip
+    if site.kind == "pageable_h2d":
+        first = "DataLoader(..., pin_memory=True)"
+        why = "The copy comes from pageable memory and blocks the host until it is done."
+    else:
+        first = "# the memory is pinned already"
+        why = "The memory is pinned, yet the copy asks the host to wait for it."
+    return Advice(
+        why,
+        (first, _with_flag(spot.statement) or "batch = batch.to(device, non_blocking=True)"),
+        "A few kilobytes at the start of a step cost little where the device still works on the "
+        "step before.",
+    )
+
+
+def _with_flag(statement: Statement | None) -> str | None:
+    if statement is None:
+        return None
+
+    def change(node: ast.expr) -> ast.expr | None:
+        if call_name(node) not in ("to", "cuda", "copy_", "cpu") or not isinstance(node, ast.Call):
+            return None
+        if any(keyword.arg == "non_blocking" for keyword in node.keywords):
+            return None
+        text = ast.unparse(node)
+        if text.endswith(".cpu()"):
+            return expression(f'{text[:-6]}.to("cpu", non_blocking=True)')
+        return expression(f"{text[:-1]}{', ' if node.args else ''}non_blocking=True)")
+
+    return statement.rewritten(change)
+
+
+RULE = Rule(kind="serialized-copy", sites=_H2D | {"d2h_copy"}, advise=_advise)

@@ -1,0 +1,50 @@
+"""A copy to the host that nobody uses."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from harness.audit.findings.rule import Advice, Rule, Spot
+
+if TYPE_CHECKING:
+    from harness.audit.findings.source import Statement
+    from harness.audit.report import Site
+
+
+def _is_unused(site: Site, statement: Statement | None) -> bool:
+    """Whether the copy's result is dropped, or bound to a name that is never read."""
+    if statement is None or statement.function is None or site.count_per_step == 0:
+        return False
+    node = statement.node
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call) and _copies_alone(node.value)
+    if not isinstance(node, ast.Assign) or not _copies_alone(node.value):
+        return False
+    names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+    return len(names) == len(node.targets) and not names & statement.names_read_after()
+
+
+def _copies_alone(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("cpu", "to", "tolist", "numpy", "item")
+    )
+
+
+def _advise(spot: Spot) -> Advice:
+    return Advice(
+        "The copy makes the host wait, and its result is never read.",
+        (f"# delete: {spot.statement.text() if spot.statement else ''}",),
+        "It may be there for its wait, to time a step; then say so with torch.cuda.synchronize().",
+        confidence="medium",
+    )
+
+
+RULE = Rule(
+    kind="unneeded-copy",
+    sites=frozenset({"d2h_copy", "scalar_read"}),
+    advise=_advise,
+    claims=_is_unused,
+)
