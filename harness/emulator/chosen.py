@@ -48,6 +48,11 @@ def drawn_values(
         shape = tuple(results[0].shape)
         dtype = results[0].dtype
         return {0: partial(torch.full, shape, op == "aten::all", dtype=dtype)}
+    if results[:1] and _is_flag(results[0]):
+        # Nothing is unordered or infinite: `x == x` and `x != inf` hold, other comparisons do not.
+        with_tensor = len(args) > 1 and isinstance(args[1], torch.Tensor)
+        holds = with_tensor if op == "aten::eq" else op == "aten::ne" and not with_tensor
+        return {0: partial(torch.full, (), holds, dtype=torch.bool)}
     if op == "aten::multinomial":
         shape = tuple(results[0].shape)
         return {0: partial(choices.pick, shape, -1, args[0].shape[-1])}
@@ -69,6 +74,10 @@ def drawn_values(
     kept = list(shape)
     kept.insert(dim % source.dim(), 1)
     return {output: partial(_squeezed, choices, tuple(kept), dim, num_classes)}
+
+
+def _is_flag(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.dim() == 0 and result.dtype is torch.bool
 
 
 def _squeezed(choices: Choices, shape: tuple[int, ...], dim: int, num_classes: int) -> torch.Tensor:

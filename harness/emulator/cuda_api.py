@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import optimizer
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils import _foreach_utils
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._pytree import tree_map_only
 
@@ -104,6 +107,7 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     patches.wrap(torch, "tensor", lambda original, data, **kw: named(original, _read(data), **kw))
     patches.set(torch, "Generator", _generator_class())
     patches.wrap(torch, "load", _load)
+    _patch_foreach(patches)
     # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched,
     # once per process only: a real device is therefore initialised when this one is left.
     asked: list[None] = []
@@ -114,6 +118,17 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
 
     patches.set(torch.cuda, "_lazy_init", lambda: asked.append(None))
     patches.after_restore(initialise_real)
+
+
+def _patch_foreach(patches: Patches) -> None:
+    """Optimizers and gradient clipping choose their foreach way by default, as on CUDA."""
+    supported: list[Any]
+    for supported in (
+        optimizer._foreach_supported_types,
+        _foreach_utils._foreach_supported_types,
+    ):
+        supported.append(EmulatedTensor)
+        patches.after_restore(partial(supported.remove, EmulatedTensor))
 
 
 def _read(data: Any) -> Any:

@@ -14,6 +14,7 @@ from harness.emulator.autocast import patch_autocast
 from harness.emulator.backend import emulated_device, set_available
 from harness.emulator.backward_errors import patch_backward
 from harness.emulator.choices import Choices
+from harness.emulator.composites import patch_composites
 from harness.emulator.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda_streams import StreamApi
 from harness.emulator.dispatch import Dispatcher
@@ -118,6 +119,7 @@ class EmulatedDevice:
         set_available(True)
         patch_cuda(self._patches, self.gpu, self.dispatcher, self.memory, self.stream_api)
         patch_tensors(self._patches, self.dispatcher.device)
+        patch_composites(self._patches)
         patch_autocast(self._patches)
         register_attention()
         patch_backward(self._patches)

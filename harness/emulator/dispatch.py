@@ -376,7 +376,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _read_scalar(self, facts: OpFacts, tensor: EmulatedTensor) -> Any:
         self.num_ops += 1
-        kind = current_reading() or "implicit_scalar_arg"
+        kind = current_reading() or _kind_of_unnamed_read()
         if tensor.allocation.marks == "found_inf" and kind in ("scalar_read", "bool_branch"):
             kind = "found_inf_read"
         self._emit(
@@ -394,7 +394,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if on_device and (target is None or to_device):
             copy = None
         else:
-            copy = copy_of(source, to_device, bool(kwargs.get("non_blocking")))
+            copy = copy_of(
+                source, to_device, bool(kwargs.get("non_blocking")), dtype=kwargs.get("dtype")
+            )
             copy = self._with_host(copy, source)
         reads = self._accesses([source]) if on_device and self._all_ops else ()
         signature: tuple[object, ...] = ()
@@ -432,8 +434,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not (into_device and from_device):
             host = target if from_device else source
             copy = copy_of(
-                source, into_device, non_blocking, pinned=is_pinned(host), size_of=target
-            )
+                source, into_device, non_blocking, pinned=is_pinned(host), size_of=target,
+                dtype=target.dtype,
+            )  # fmt: skip
             copy = self._with_host(copy, source)
         reads = self._accesses([source]) if from_device and self._all_ops else ()
         signature: tuple[object, ...] = ()
@@ -464,7 +467,10 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for rule in facts.rules:
             syncs = rule.syncs(args, kwargs)
             if syncs:
-                waits.append(Wait(facts.name, rule.kind, syncs))
+                reading = current_reading()
+                named = reading == "print_tensor" or rule.kind == "bool_branch"
+                kind = reading if reading and named else rule.kind
+                waits.append(Wait(facts.name, kind, syncs))
         return tuple(waits)
 
     def _lineage(self, args: Args) -> int | None:
@@ -554,6 +560,13 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if waits or copy:
             for observer in self._wait_only:
                 observer.on_event(event)
+
+
+def _kind_of_unnamed_read() -> str:
+    """Kind of a read that no Python construct made: the argument parser's, or the engine's own."""
+    if torch._C._current_graph_task_id() != -1 and torch.is_anomaly_check_nan_enabled():
+        return "error_check_read"
+    return "implicit_scalar_arg"
 
 
 def _unwrap(value: Any) -> Any:

@@ -93,10 +93,11 @@ def _becomes_masked_fill(args: Args, kwargs: Kwargs) -> bool:
     given = [index for index in indices if index is not None]
     return (
         not accumulate
-        and value.dim() == 0
+        and value.numel() == 1
         and type(value) is not EmulatedTensor
         and len(given) == 1
         and _is_mask(given[0])
+        and type(given[0]) is EmulatedTensor
     )
 
 
@@ -125,6 +126,25 @@ def _repeats_without_size(args: Args, kwargs: Kwargs) -> int:
 
 def _device_value(args: Args, kwargs: Kwargs) -> int:
     return 1 if type(_argument(args, kwargs, 2, "value")) is EmulatedTensor else 0
+
+
+def _device_fill(args: Args, kwargs: Kwargs) -> int:
+    return 1 if type(_argument(args, kwargs, 3, "value")) is EmulatedTensor else 0
+
+
+def _device_bounds(args: Args, kwargs: Kwargs) -> int:
+    bounds = (_argument(args, kwargs, 0, "start"), _argument(args, kwargs, 1, "end"))
+    return sum(1 for bound in bounds if type(bound) is EmulatedTensor)
+
+
+def _isin_sorts(args: Args, kwargs: Kwargs) -> int:
+    elements, tested = args[0], args[1]
+    few = tested.numel() < 10 * elements.numel() ** 0.145
+    return 0 if few or kwargs.get("assume_unique", False) else 2
+
+
+def _asks_for_check(args: Args, kwargs: Kwargs) -> int:
+    return 1 if kwargs.get("check_errors", False) else 0
 
 
 def _one_hot_open(args: Args, kwargs: Kwargs) -> int:
@@ -240,6 +260,28 @@ RULES: tuple[Rule, ...] = (
         )
         for op in ("aten::masked_fill", "aten::masked_fill_")
     ),
+    *(
+        Rule(
+            op,
+            "implicit_scalar_arg",
+            "the value is a device tensor",
+            _device_fill,
+            "aten/src/ATen/native/TensorAdvancedIndexing.cpp: index_fill_ of source.item()",
+            confidence="medium",
+            overload="int_Tensor",
+        )
+        for op in ("aten::index_fill", "aten::index_fill_")
+    ),
+    *(
+        Rule(
+            op,
+            "implicit_scalar_arg",
+            "one per bound that is a device tensor",
+            _device_bounds,
+            "aten/src/ATen/native/TensorFactories.cpp: linspace(start.item(), end.item(), ...)",
+        )
+        for op in ("aten::linspace", "aten::logspace")
+    ),
     Rule(
         "aten::where",
         "pageable_h2d",
@@ -256,6 +298,15 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(op, "dynamic_output_size", "always", _always(1), _UNIQUE, confidence="medium")
         for op in ("aten::unique_dim", "aten::unique_dim_consecutive")
+    ),
+    Rule(
+        "aten::isin",
+        "dynamic_output_size",
+        "many test elements: both sides are made unique and sorted",
+        _isin_sorts,
+        "aten/src/ATen/native/TensorCompare.cpp isin_sorting: two at::_unique",
+        confidence="medium",
+        overload="Tensor_Tensor",
     ),
     Rule(
         "aten::bincount",
@@ -317,6 +368,31 @@ RULES: tuple[Rule, ...] = (
             "aten::linalg_eig",
             "aten::linalg_lstsq",
         )
+    ),
+    *(
+        Rule(
+            op,
+            "error_check_read",
+            "check_errors is asked for",
+            _asks_for_check,
+            "aten/src/ATen/native/BatchLinearAlgebra.cpp: _linalg_check_errors inside the op",
+            confidence="medium",
+        )
+        for op in (
+            "aten::linalg_cholesky_ex",
+            "aten::linalg_inv_ex",
+            "aten::linalg_lu_factor_ex",
+            "aten::linalg_ldl_factor_ex",
+            "aten::_linalg_solve_ex",
+        )
+    ),
+    Rule(
+        "aten::cholesky",
+        "error_check_read",
+        "always",
+        _always(1),
+        "aten/src/ATen/native/BatchLinearAlgebra.cpp",
+        confidence="medium",
     ),
     Rule(
         "aten::multinomial",

@@ -6,6 +6,7 @@ builds its step on `device` and names the syncs of one step in steady state.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,62 @@ def _adamw(device: str, **options: Any) -> Callable[[], Any]:
     return step
 
 
+def _adamw_with_moved_steps(device: str) -> Callable[[], Any]:
+    """As after a resume that moves the whole optimizer state; foreach is CUDA's default."""
+    layer = nn.Linear(3, 3, device=device)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    x = _rand(device, 2, 3)
+    layer(x).sum().backward()
+    optimizer.step()
+    for state in optimizer.state.values():
+        state["step"] = state["step"].to(device)
+
+    def step() -> None:
+        layer(x).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def _anomaly(device: str) -> Callable[[], Any]:
+    layer = nn.Linear(3, 3, device=device)
+    x = _rand(device, 2, 3)
+
+    def step() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.autograd.detect_anomaly():
+                layer(x).sum().backward()
+
+    return step
+
+
+def _finite_loss(device: str) -> Callable[[], Any]:
+    layer = nn.Linear(32, 32, device=device)
+    x = _rand(device, 32, 32)
+
+    def step() -> None:
+        loss = layer(x).pow(2).mean()
+        assert torch.isfinite(loss)
+        if torch.isnan(loss) or torch.isinf(loss):
+            raise ValueError
+
+    return step
+
+
+def _copy_pinned_cast(device: str) -> Callable[[], Any]:
+    host = torch.rand(8).pin_memory()
+    return lambda: host.to(device, torch.float16, non_blocking=True)
+
+
+def _copy_out(device: str, pinned: bool) -> Callable[[], Any]:
+    host = torch.empty(5)
+    if pinned:
+        host = host.pin_memory()
+    x = _rand(device, 5)
+    return lambda: host.copy_(x, non_blocking=True)
+
+
 def _copy_in(device: str, pinned: bool, non_blocking: bool) -> Callable[[], Any]:
     host = torch.rand(8)
     if pinned:
@@ -170,6 +227,12 @@ OWN_CASES = (
     OwnCase("slice_bounds", 2, _op(lambda x, n: x[n[1] : n[3]], _vector, _numbers),
             "slice_bound_read"),
     OwnCase("zero_dim_index", 1, _op(lambda x, i: x[i], _vector, _integer), "scalar_tensor_index"),
+    OwnCase("is_nonzero", 1, _op(lambda x: torch.is_nonzero(x), _device_scalar), "bool_branch"),
+    OwnCase("index_fill", 1, _op(lambda x, i, t: x.index_fill(0, i[None], t), _vector, _integer,
+                                 _device_scalar), "implicit_scalar_arg"),
+    OwnCase("linspace", 2, _op(lambda t: torch.linspace(t, t, 4, device=t.device), _device_scalar),
+            "implicit_scalar_arg"),
+    OwnCase("finite_loss", 3, _finite_loss, "bool_branch"),
     OwnCase("one_dim_index", 0, _op(lambda x, i: x[i[None]], _vector, _integer)),
     # Sizes that depend on data
     OwnCase("nonzero", 1, _op(torch.nonzero, _vector), "dynamic_output_size"),
@@ -187,6 +250,23 @@ OWN_CASES = (
     OwnCase("histc_range", 0, _op(lambda x: x.histc(4, 0, 1), _vector)),
     OwnCase("histc_open", 2, _op(lambda x: x.histc(4), _vector), "dynamic_output_size"),
     OwnCase("one_hot_sized", 0, _op(lambda x: F.one_hot(x, 4), _numbers)),
+    OwnCase("one_hot_open", 1, _op(lambda x: F.one_hot(x), _numbers), "dynamic_output_size"),
+    OwnCase("isin_few", 0, _op(torch.isin, _numbers, _numbers)),
+    OwnCase("isin_many", 2, _op(lambda x: torch.isin(x, torch.arange(99, device=x.device)),
+                                _numbers), "dynamic_output_size"),
+    OwnCase("mask_one_element_host_tensor", 0, lambda d: _mask_assign(d, torch.tensor([5.0]))),
+    OwnCase("host_index", 1, _op(lambda x: x[torch.tensor([0, 2])], _vector), "pageable_h2d"),
+    OwnCase("list_index", 1, _op(lambda x: x[[0, 2]], _vector), "pageable_h2d"),
+    OwnCase("host_mask", 0, _op(lambda x: x[torch.arange(5) > 2], _vector)),
+    OwnCase("where_host_operand", 1, _op(lambda x: torch.where(x > 0, x, torch.tensor(0.0)),
+                                         _vector), "pageable_h2d"),
+    OwnCase("cholesky_ex", 0, _op(lambda x: torch.linalg.cholesky_ex(x.diag()), _vector)),
+    OwnCase("cholesky_ex_checked", 1,
+            _op(lambda x: torch.linalg.cholesky_ex(x.diag(), check_errors=True), _vector),
+            "error_check_read"),
+    OwnCase("istft", 1, _op(lambda s: torch.istft(s, 16, window=torch.ones(16, device=s.device)),
+                            lambda d: torch.rand(9, 17, dtype=torch.complex64, device=d)),
+            "argument_validation"),
     OwnCase("multinomial", 0, _op(lambda x: x.multinomial(1), _vector)),
     OwnCase("topk_sort", 0, _op(lambda x: (x.topk(3), x.sort(), x.median()), _vector)),
     OwnCase("assert_async", 0, _op(torch._assert_async, _device_scalar)),
@@ -195,7 +275,9 @@ OWN_CASES = (
     OwnCase("checkpoint_reentrant", 2, lambda d: _checkpointed_read(d, True), "bool_branch",
             "both"),
     OwnCase("custom_backward", 1, _custom_backward, "bool_branch", "backward"),
+    OwnCase("anomaly", 4, _anomaly, "error_check_read", "backward"),
     # Optimizers
+    OwnCase("adamw_moved_steps", 4, _adamw_with_moved_steps, "optimizer_step_counter", "optimizer"),
     OwnCase("grad_scaler", 1, _scaler, "found_inf_read"),
     OwnCase("adamw_loop", 0, lambda d: _adamw(d, foreach=False)),
     OwnCase("adamw_foreach", 0, lambda d: _adamw(d, foreach=True)),
@@ -204,5 +286,8 @@ OWN_CASES = (
     OwnCase("copy_pageable", 1, lambda d: _copy_in(d, False, False), "pageable_h2d"),
     OwnCase("copy_pinned_blocking", 1, lambda d: _copy_in(d, True, False), "blocking_pinned_h2d"),
     OwnCase("copy_pinned", 0, lambda d: _copy_in(d, True, True)),
+    OwnCase("copy_pinned_cast", 0, _copy_pinned_cast, "pageable_non_blocking"),
+    OwnCase("copy_out_pageable", 0, lambda d: _copy_out(d, False), "pageable_non_blocking"),
+    OwnCase("copy_out_pinned", 0, lambda d: _copy_out(d, True)),
     OwnCase("synchronize", 1, lambda _: torch.cuda.synchronize, "explicit_synchronize"),
 )  # fmt: skip
