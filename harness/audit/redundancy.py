@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from harness.audit.build import common_path
 from harness.audit.frames import place_of
+from harness.audit.module_paths import common_path
 from harness.audit.report import RedundantGroup
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from harness.audit.build import common_path
 from harness.audit.emulated import audit_callable
 from harness.audit.intended import allow_sync
+from harness.audit.module_paths import common_path
 from harness.emulator.tensor import EmulatedTensor
 from harness.errors import UsageError, WorkloadError
 

@@ -6,12 +6,12 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from harness.audit.build import common_path
 from harness.audit.findings.finding import Finding, severity_of
 from harness.audit.findings.known_libraries import known_line
 from harness.audit.findings.rule import cause_of
 from harness.audit.findings.source import Statement, statement_at
 from harness.audit.findings.tensor_index import bounds_advice
+from harness.audit.module_paths import common_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harness.audit.report import AuditReport, RedundantGroup, Site
 
 _UPLOAD = ("aten::_to_copy",)
+_SMALL_UPLOAD_BYTES = 1 << 16
 _READ = "aten::_local_scalar_dense"
 
 
@@ -154,7 +155,9 @@ def _uploads_of_trace(report: AuditReport) -> Iterator[Finding]:
     assert report.trace is not None
     steps = report.steps or 1
     for upload in report.trace.repeated_uploads:
-        if upload.where is None or upload.bytes_per_copy > 1 << 20 or upload.count_per_step < 2:
+        # A batch has many tensors, too, but its loop is rarely a line of Python in the stack.
+        small = upload.bytes_per_copy <= _SMALL_UPLOAD_BYTES
+        if not small or ".py" not in (upload.where or "") or upload.count_per_step < 2:
             continue
         severity, ranked_by = severity_of(upload.count_per_step, None, None, modelled=False)
         yield Finding(

@@ -6,10 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.audit.build import common_path
 from harness.audit.findings.finding import Confidence, Finding, severity_of
 from harness.audit.findings.known_libraries import known_line
 from harness.audit.findings.source import Statement, statement_at
+from harness.audit.module_paths import common_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
