@@ -42,7 +42,7 @@ def parse_arms(
     `settings` changes that common ground: it holds in every arm that does not say otherwise.
     Raises `UsageError` for an unknown name or variant, or an arm given twice.
     """
-    changes = [{} if text.strip() == BASELINE else _parse_one(text, choices) for text in texts]
+    changes = [{} if text.strip() == BASELINE else parse_variants(text, choices) for text in texts]
     if {} in changes:
         changes.remove({})
     return _arms([{}, *changes], choices, settings or {})
@@ -88,7 +88,8 @@ def _fixes(choices: Choices, role: VariantRole) -> dict[str, str]:
     return {name: variant_with_role(choices, name, role) for name in choices}
 
 
-def _parse_one(text: str, choices: Choices) -> dict[str, str]:
+def parse_variants(text: str, choices: Choices) -> dict[str, str]:
+    """Optimization -> variant, as one arm names them. Raises `UsageError` for an unknown name."""
     change: dict[str, str] = {}
     for part in text.split(","):
         name, separator, value = (piece.strip() for piece in part.partition("="))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gapless.arms import parse_arms, variant_with_role
+from gapless.arms import BASELINE, parse_variants, variant_with_role
 from gapless.factory import packed_backend
 from gapless.run import variants_of
 from harness.audit.emulated import EmulatedAudit, Mode
@@ -116,7 +116,7 @@ def _variants(scenario: Scenario, options: BuildOptions, arm: str | None) -> dic
         names.remove("packed-metadata")
     variants = {name: variant_with_role(choices, name, "baseline") for name in names}
     if arm is not None:
-        variants |= parse_arms([arm], choices)[-1].variants
+        variants |= {} if arm == BASELINE else parse_variants(arm, choices)
     return {name: variants[name] for name in catalogue.NAMES if name in variants}
 
 
