@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from harness.audit.frames import Place, Point, place_of
 from harness.audit.kinds import identifiers_of, refine
+from harness.audit.module_paths import common_path
 from harness.audit.remedies import remedy_for
-from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
+from harness.audit.report import (
+    AuditReport,
+    AuditTimeline,
+    CopySummary,
+    ModelledStep,
+    Race,
+    RedundantGroup,
+    Site,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from harness.audit.tally import CopyKey, Counts, SiteCount, SiteKey
 
@@ -30,6 +38,9 @@ def build_report(
     unjudged: Sequence[str] = (),
     redundant_groups: Sequence[RedundantGroup] = (),
     repeated_across_steps: Sequence[RedundantGroup] = (),
+    timeline: AuditTimeline | None = None,
+    modelled: ModelledStep | None = None,
+    races: Sequence[Race] = (),
 ) -> AuditReport:
     """The report of `steps` recorded steps."""
     sites = _sites(counts.sites, steps)
@@ -48,6 +59,9 @@ def build_report(
         values="shapes" if shapes_only else "values",
         notes=tuple(notes),
         unjudged=tuple(unjudged),
+        timeline=timeline or AuditTimeline(),
+        modelled=modelled,
+        races=tuple(races),
     )
 
 
@@ -97,32 +111,19 @@ def _site(identity: SiteIdentity, parts: list[tuple[SiteKey, SiteCount]], steps:
         remedy=remedy_for(kind),
         intended=intended,
         bytes_per_call=round(sum(sizes) / calls) if sizes else None,
+        blocked_ms=_per_step([count.blocked_ns for _, count in parts], steps),
+        exposed_ms=_per_step([count.exposed_ns for _, count in parts], steps),
     )
+
+
+def _per_step(times_ns: Sequence[int | None], steps: int) -> float | None:
+    """Milliseconds per step; `None` where there was no clock."""
+    known = [time for time in times_ns if time is not None]
+    return sum(known) / steps / 1e6 if known else None
 
 
 def _place(point: Point | None) -> Place | None:
     return place_of(point) if point else None
-
-
-def common_path(paths: Iterable[str]) -> str | None:
-    """One path for all: indices that differ become `*`; `None` where the paths differ otherwise."""
-    distinct = sorted(set(paths))
-    if not distinct:
-        return None
-    if len(distinct) == 1:
-        return distinct[0]
-    split = [path.split(".") for path in distinct]
-    if len({len(parts) for parts in split}) != 1:
-        return None
-    joined = []
-    for names in zip(*split, strict=True):
-        if len(set(names)) == 1:
-            joined.append(names[0])
-        elif all(re.fullmatch(r"\d+", name) for name in names):
-            joined.append("*")
-        else:
-            return None
-    return ".".join(joined)
 
 
 def _copies(copies: dict[CopyKey, tuple[int, int]], steps: int) -> tuple[CopySummary, ...]:

@@ -12,7 +12,9 @@ import torch
 
 from harness.audit.attribution import Attribution
 from harness.audit.build import build_report
+from harness.audit.clocked import AuditClock, ClockOptions
 from harness.audit.failures import as_workload_error
+from harness.audit.findings.catalogue import with_findings
 from harness.audit.frames import CodeBook
 from harness.audit.intended import FirstMoves
 from harness.audit.redundancy import Redundancy
@@ -22,6 +24,7 @@ from harness.audit.value_numbers import ValueNumbers
 from harness.emulator.capacity import ValuesLimit
 from harness.emulator.choices import Choices, Routing
 from harness.emulator.device import EmulatedDevice
+from harness.emulator.gpus import find_gpu
 from harness.emulator.patches import Patches
 from harness.errors import UsageError
 
@@ -76,16 +79,20 @@ class EmulatedAudit:
         user_files: tuple[str, ...] = (),
         observers: Sequence[Observer] = (),
         redundancy: bool = True,
+        clock: ClockOptions | None = None,
     ) -> None:
         if steps is not None and steps < 1:
             raise UsageError(f"An audit needs at least one step; steps={steps} is none.")
         if skip is not None and skip < 0:
             raise UsageError(f"skip={skip} is no number of steps; give 0 or more.")
+        self._clock_options = clock or ClockOptions()
+        self._clock = AuditClock(find_gpu(gpu))
         self.device = EmulatedDevice(
             gpu,
             shapes_only=mode == "shapes",
             values_limit=ValuesLimit.for_mode(mode),
             choices=Choices(seed, routing),
+            clock=self._clock.clock,
         )
         self.target = target
         self.book = CodeBook(user_files)
@@ -95,7 +102,7 @@ class EmulatedAudit:
         self._keeps_skipped = skip is None and boundary == "script"
         self._stop = stop
         self._attribution = Attribution(self.book)
-        self._tally = Tally(self._attribution)
+        self._tally = Tally(self._attribution, self._clock.clock)
         self._counts = Counts()
         self._skipped = Counts()
         self._patches = Patches()
@@ -143,10 +150,14 @@ class EmulatedAudit:
         if recording and not self._tally.recording and self._values is not None:
             self._values.discard()
         self._tally.recording = recording
+        if recording and not self._clock.is_running:
+            self._clock.begin()
 
     def mark_step(self) -> None:
         """End a step here."""
         counts = self._tally.take()
+        recording = self._tally.recording
+        self._clock.end(counts, keep=recording and self._done >= self._skip)
         forward = self._values.take() if self._values is not None else []
         self._done += 1
         if self._done <= self._skip:
@@ -197,6 +208,7 @@ class EmulatedAudit:
 
     def _finish(self) -> None:
         rest = self._tally.take()
+        self._clock.end(rest, keep=not self._recorded)
         if self._values is not None and not self._recorded:
             self._redundancy.add(self._values.take())
         if self._boundary != "script":
@@ -211,11 +223,18 @@ class EmulatedAudit:
                 else "The script took no optimizer step; the figures are for the whole of it."
             )
         steps = max(self._recorded, 1)
-        self._report = self._build(
+        report = self._build(
             self._counts,
             redundant_groups=self._redundancy.groups(steps),
             repeated_across_steps=self._redundancy.groups_across_steps(steps),
+            timeline=self._clock.timeline(),
+            modelled=self._clock.modelled(
+                self._counts, self._clock_options, self.device.memory.peak_bytes
+            ),
         )
+        if self._clock_options.timeline is not None:
+            self._clock.write(self._clock_options.timeline)
+        self._report = with_findings(report)
 
     def _build(self, counts: Counts, **more: Any) -> AuditReport:
         shapes = self.device.shapes_only
@@ -259,6 +278,7 @@ def audit_callable(
     seed: int = 0,
     build: bool = False,
     observers: Sequence[Observer] = (),
+    clock: ClockOptions | None = None,
 ) -> AuditReport:
     """Audit `steps` calls of `step`, after `warmup` calls that are not counted.
 
@@ -275,6 +295,7 @@ def audit_callable(
         routing=routing,
         seed=seed,
         observers=observers,
+        clock=clock,
     )
     with as_workload_error(f"The step of {audit.target}", audit.book), audit:
         audit.record(False)
@@ -295,6 +316,7 @@ def audit_target(
     mode: Mode = "auto",
     routing: Routing = "uniform",
     seed: int = 0,
+    clock: ClockOptions | None = None,
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
     return audit_callable(
@@ -307,4 +329,5 @@ def audit_target(
         routing=routing,
         seed=seed,
         build=True,
+        clock=clock,
     )

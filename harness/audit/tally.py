@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from harness.audit.intended import intended_reason
@@ -11,6 +12,7 @@ from harness.audit.kinds import kind_in_library
 if TYPE_CHECKING:
     from harness.audit.attribution import Attribution
     from harness.audit.frames import Point
+    from harness.emulator.clock import DeviceClock
     from harness.emulator.events import AuditedPhase, OpEvent, Wait
     from harness.emulator.streams import StreamAction
 
@@ -38,6 +40,10 @@ class SiteCount:
     inputs: dict[int, set[int]] = field(default_factory=dict)
     """Lineage of the input -> module calls of the present step that worked on it."""
     same_input_in_modules: bool = False
+    clock_sites: list[int] = field(default_factory=list)
+    """Numbers of its waits on the virtual clock."""
+    blocked_ns: int | None = None
+    exposed_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,10 @@ class Counts:
                 mine.num_bytes = (mine.num_bytes or 0) + count.num_bytes
             mine.modules |= count.modules
             mine.same_input_in_modules |= count.same_input_in_modules
+            mine.clock_sites += count.clock_sites
+            if count.blocked_ns is not None and count.exposed_ns is not None:
+                mine.blocked_ns = (mine.blocked_ns or 0) + count.blocked_ns
+                mine.exposed_ns = (mine.exposed_ns or 0) + count.exposed_ns
         for copy, (number, num_bytes) in other.copies.items():
             before, bytes_before = self.copies.get(copy, (0, 0))
             self.copies[copy] = (before + number, bytes_before + num_bytes)
@@ -82,8 +92,10 @@ class Tally:
 
     wants_every_op = False
 
-    def __init__(self, attribution: Attribution) -> None:
+    def __init__(self, attribution: Attribution, clock: DeviceClock | None = None) -> None:
+        """`clock` has seen each event before and gives its waits their numbers."""
         self._attribution = attribution
+        self._clock = clock
         self.recording = False
         self.counts = Counts()
         """What was counted since the last `take`."""
@@ -97,8 +109,10 @@ class Tally:
             key = CopyKey(event.copy.direction, memory, event.copy.blocking)
             count, num_bytes = self.counts.copies.get(key, (0, 0))
             self.counts.copies[key] = (count + 1, num_bytes + event.copy.num_bytes)
+        numbers = iter(()) if self._clock is None else iter(self._clock.latest_sites)
         for wait in event.waits:
-            self._count(event, wait)
+            site = self._count(event, wait)
+            site.clock_sites.extend(islice(numbers, wait.syncs))
 
     def on_stream_action(self, action: StreamAction) -> None:
         """Streams make nobody wait by themselves."""
@@ -108,7 +122,7 @@ class Tally:
         taken, self.counts = self.counts, Counts()
         return taken
 
-    def _count(self, event: OpEvent, wait: Wait) -> None:
+    def _count(self, event: OpEvent, wait: Wait) -> SiteCount:
         cause = self._attribution.explain()
         key = SiteKey(
             op=wait.op,
@@ -130,3 +144,4 @@ class Tally:
             calls = site.inputs.setdefault(event.input_lineage, set())
             calls.add(cause.module_call)
             site.same_input_in_modules |= len(calls) > 1
+        return site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,6 +11,8 @@ from harness.emulator.timeline import Call, Timeline
 from harness.emulator.work import Work, work_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.emulator.costs import Costs
     from harness.emulator.events import AuditedPhase, Copy, OpEvent
     from harness.emulator.memory import MemoryBook
@@ -128,7 +131,9 @@ class DeviceClock:
         self.tape: list[Action] | None = None
         """What happened, to be played again; `None` while it is not kept."""
         self.sites: list[WaitSite] = []
-        """The waits and copies since recording began; `WaitRow.site` is a place in this list."""
+        """All waits and copies so far; `WaitRow.site` is a place in this list."""
+        self.latest_sites = range(0)
+        """Those of the op that was told of last."""
         self._works: dict[tuple[object, ...], Work] = {}
         self._memory: MemoryBook | None = None
         self._awaited: int | None = None
@@ -165,7 +170,6 @@ class DeviceClock:
 
     def start_recording(self, *, keep_tape: bool = False) -> Recording:
         """Keep all rows, waits and calls from now on, and the actions with `keep_tape`."""
-        self.sites = []
         self.tape = [] if keep_tape else None
         return self.machine.timeline.start_recording()
 
@@ -194,6 +198,11 @@ class DeviceClock:
 
     def on_event(self, event: OpEvent) -> None:
         """A wait or a copy."""
+        first = len(self.sites)
+        self._take(event)
+        self.latest_sites = range(first, len(self.sites))
+
+    def _take(self, event: OpEvent) -> None:
         if event.copy is not None:
             self._do("copy", event.copy, event.stream, event.op, self._site(event))
         elif event.op.startswith("cuda"):
@@ -242,11 +251,44 @@ class DeviceClock:
             recording.memory.append((self.machine.timeline.host_ns, live))
 
 
-def play(tape: list[Action], costs: Costs) -> Recording:
-    """The actions again on an idle device with these costs."""
+@dataclass(frozen=True)
+class Changes:
+    """What is different when a tape is played again."""
+
+    without: frozenset[int] = frozenset()
+    """Waits that do not take place, by site number: reads of the device go, copies go on alone."""
+    without_waits: bool = False
+    """No wait takes place."""
+    hidden_copies: bool = False
+    """Copies between host and device take no time."""
+
+
+AS_IT_WAS = Changes()
+CEILING = Changes(without_waits=True, hidden_copies=True)
+
+
+def play(tape: Sequence[Action], costs: Costs, changes: Changes = AS_IT_WAS) -> Recording:
+    """The actions again, on an idle device with these costs, until all of them are done."""
     machine = VirtualDevice(costs)
     machine.timeline.start_recording()
     for method, arguments in tape:
+        if method in ("read", "synchronize", "copy"):
+            arguments = _changed(method, arguments, changes)
+            if not arguments:
+                continue
         getattr(machine, method)(*arguments)
-    machine.synchronize("cudaDeviceSynchronize", None, -1)
+    machine.timeline.host_ns = max(machine.timeline.host_ns, machine.timeline.all_done_ns())
     return machine.timeline.stop_recording()
+
+
+def _changed(method: str, arguments: tuple[Any, ...], changes: Changes) -> tuple[Any, ...]:
+    """The arguments of the call as it takes place now; empty where it does not."""
+    gone = changes.without_waits or arguments[-1] in changes.without
+    if method != "copy":
+        return () if gone else arguments
+    copy, *rest = arguments
+    if changes.hidden_copies and copy.direction != "d2d":
+        return ()
+    if gone:
+        copy = copy._replace(blocking=False, pinned=True)
+    return (copy, *rest)

@@ -53,8 +53,6 @@ class HostTimes:
     """A call on a stream or event."""
     sync_ns: int = 7_000
     """From the moment the device is done until Python goes on."""
-    optimizer_tensor_ns: int = 900
-    """Each parameter of a fused or foreach optimizer call."""
     small_copy_ns: int = 9_000
     """A copy between host and device, before its bytes."""
 
@@ -80,12 +78,11 @@ class Costs:
     pageable_gb_per_s: float = 11.0
     """A copy from or to pageable memory goes through a staging buffer, which the host fills."""
     copy_latency_ns: int = 1_800
-    pinned_slowdown: float = 0.0
 
     def kernel_ns(self, work: Work) -> int:
-        """Device time of one op; 0 for a view."""
-        if work.kind == "view":
-            return 0
+        """Device time of one op; 0 for a view or for no elements."""
+        if work.kind == "view" or not (work.flops if work.matrix else work.num_bytes):
+            return 0  # torch returns before it launches anything on no elements
         share = self.efficiency[work.kind]
         shortest = self.efficiency["kernel_us"] * 1e3 * work.num_kernels
         memory_share = self.efficiency["elementwise"] if work.kind in _FLOPS_BOUND else share

@@ -92,6 +92,8 @@ _NUM_KERNELS = {
     "_scaled_dot_product_flash_attention_backward": 3, "cumsum": 1, "median": 3, "randperm": 3,
     "_scaled_dot_product_efficient_attention_backward": 2, "masked_scatter": 4, "index_put": 2,
 }  # fmt: skip
+_TENSORS_PER_KERNEL = 110
+"""Tensors whose addresses fit into the arguments of one multi-tensor kernel."""
 _SORT_PASSES = 8
 """Times a radix sort moves keys and values."""
 _MATRIX_DTYPES = {
@@ -139,7 +141,10 @@ def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any)
         return Work(name, "convolution", flops, _moved(tensors, results), _dtype_name(tensors))
     kind = _kind(space, base, tensors)
     num_bytes = _bytes_of_kind(kind, base, args, tensors, results)
-    return Work(name, kind, 0, num_bytes, num_kernels=_NUM_KERNELS.get(base.rstrip("_"), 1))
+    num_kernels = _NUM_KERNELS.get(base.rstrip("_"), 1)
+    if kind == "optimizer":
+        num_kernels = -(-len(tensors) // _TENSORS_PER_KERNEL)
+    return Work(name, kind, 0, num_bytes, num_kernels=num_kernels)
 
 
 def _kind(space: str, base: str, tensors: Sequence[Any]) -> OpKind:
