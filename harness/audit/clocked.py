@@ -1,0 +1,182 @@
+"""The virtual clock in an emulated audit: what each site costs, and what the step would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.audit.frames import place_of
+from harness.audit.report import AuditTimeline, ModelledStep, SiteShare
+from harness.calibration import costs_for
+from harness.emulator.clock import CEILING, Action, Changes, DeviceClock, play
+from harness.emulator.clock_figures import ClockFigures, figures_of
+from harness.emulator.clock_trace import write_trace
+from harness.emulator.gpus import find_gpu
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from harness.audit.tally import Counts, SiteKey
+    from harness.emulator.gpus import GpuSpec
+    from harness.emulator.timeline import Recording
+
+_NS_PER_MS = 1e6
+_SHARES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """What an audit asks of the clock besides the cost of each site."""
+
+    without: tuple[str, ...] = ()
+    """Sites to leave out of a second clock: `file:line`, or a file's last part, or an op."""
+    gpus: tuple[str, ...] = ()
+    """Other GPUs to say for how much the costliest sites cost there."""
+    timeline: str | None = None
+    """File for the modelled timeline of the last step, as a Chrome trace."""
+    races: bool = False
+    """Whether to look for uses of device memory that nothing orders."""
+
+
+@dataclass
+class AuditClock:
+    """Times the recorded steps of one audit, one recording a step."""
+
+    gpu: GpuSpec
+    clock: DeviceClock = field(init=False)
+    _steps: list[ClockFigures] = field(default_factory=list)
+    _last: Recording | None = None
+    _last_tape: list[Action] = field(default_factory=list)
+    _tape: list[Action] | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = DeviceClock(costs_for(self.gpu))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a step is being recorded."""
+        return self._tape is not None
+
+    def begin(self) -> None:
+        """A step begins; what was recorded and not kept is dropped."""
+        self.clock.start_recording(keep_tape=True)
+        self._tape = self.clock.tape
+
+    def end(self, counts: Counts, *, keep: bool) -> None:
+        """The step has ended: give its costs to the sites that it counted."""
+        if self._tape is None:
+            return
+        tape, self._tape = self._tape, None
+        recording = self.clock.stop_recording()
+        figures = figures_of(recording)
+        costs = {cost.wait.site: cost for cost in figures.waits}
+        for count in counts.sites.values():
+            known = [costs[site] for site in count.clock_sites if site in costs]
+            count.blocked_ns = sum(cost.blocked_ns for cost in known)
+            count.exposed_ns = sum(cost.exposed_ns for cost in known)
+        if keep:
+            self._steps.append(figures)
+            self._last, self._last_tape = recording, tape
+
+    def timeline(self) -> AuditTimeline:
+        """Busy, idle and overlap of all kept steps, their sum over the steps."""
+        steps = self._steps
+        if not steps:
+            return AuditTimeline()
+        copy_ns = sum(step.copy_ns for step in steps)
+        hidden_ns = sum(step.hidden_copy_ns for step in steps)
+        exposed_ns = sum(cost.exposed_ns for step in steps for cost in step.waits)
+        return AuditTimeline(
+            span_ms=sum(step.span_ns for step in steps) / _NS_PER_MS,
+            busy_ms=sum(step.busy_ns for step in steps) / _NS_PER_MS,
+            idle_ms=sum(step.idle_ns for step in steps) / _NS_PER_MS,
+            overlap=hidden_ns / copy_ns if copy_ns else None,
+            idle_blocked_host_ms=exposed_ns / _NS_PER_MS,
+        )
+
+    def modelled(
+        self, counts: Counts, options: ClockOptions, peak_bytes: int
+    ) -> ModelledStep | None:
+        """The last kept step as it was, at its ceiling, and as `options` ask."""
+        if self._last is None:
+            return None
+        places = _places(counts)
+        left_out = _matching(places, options.without)
+        gpus = [self.gpu, *(find_gpu(name) for name in options.gpus)]
+        return ModelledStep(
+            gpu=self.gpu.key,
+            step_ms=self._step_ms(self.gpu, Changes()),
+            ceiling_ms=self._step_ms(self.gpu, CEILING),
+            peak_bytes=peak_bytes,
+            without=tuple(left_out),
+            without_ms=(
+                self._step_ms(self.gpu, Changes(frozenset().union(*left_out.values())))
+                if left_out
+                else None
+            ),
+            shares=tuple(share for gpu in gpus for share in self._shares(gpu, places, counts)),
+        )
+
+    def write(self, path: str) -> None:
+        """Write the last kept step as a Chrome trace. Raises `UsageError` where there is none."""
+        if self._last is None:
+            raise UsageError(f"There is no step to write to {path}: the audit recorded none.")
+        write_trace(self._last, path, device=self.gpu.name)
+
+    def _shares(
+        self, gpu: GpuSpec, places: Mapping[str, frozenset[int]], counts: Counts
+    ) -> Iterable[SiteShare]:
+        exposed = _exposed_by_place(counts)
+        costliest = sorted(places, key=lambda place: -exposed.get(place, 0))[:_SHARES_SHOWN]
+        whole = self._step_ms(gpu, Changes())
+        for place in costliest:
+            yield SiteShare(
+                place=place,
+                gpu=gpu.key,
+                step_ms=whole,
+                without_ms=self._step_ms(gpu, Changes(places[place])),
+            )
+
+    def _step_ms(self, gpu: GpuSpec, changes: Changes) -> float:
+        played = play(self._last_tape, costs_for(gpu), changes)
+        return (played.end_ns - played.start_ns) / _NS_PER_MS
+
+
+def _places(counts: Counts) -> dict[str, frozenset[int]]:
+    """Waits by place."""
+    places: dict[str, frozenset[int]] = {}
+    for key, count in counts.sites.items():
+        name = _place_name(key)
+        places[name] = places.get(name, frozenset()) | frozenset(count.clock_sites)
+    return places
+
+
+def _exposed_by_place(counts: Counts) -> dict[str, int]:
+    exposed: dict[str, int] = {}
+    for key, count in counts.sites.items():
+        name = _place_name(key)
+        exposed[name] = exposed.get(name, 0) + (count.exposed_ns or 0)
+    return exposed
+
+
+def _place_name(key: SiteKey) -> str:
+    point = key.user or key.library
+    if point is None:
+        return key.op
+    place = place_of(point)
+    return f"{place.file}:{place.line}"
+
+
+def _matching(
+    places: Mapping[str, frozenset[int]], wanted: Sequence[str]
+) -> dict[str, frozenset[int]]:
+    """The places that were asked for. Raises `UsageError` for a name that fits none."""
+    found: dict[str, frozenset[int]] = {}
+    for name in wanted:
+        fitting = [place for place in places if place == name or place.endswith("/" + name)]
+        if not fitting:
+            known = ", ".join(sorted(places)[:5]) or "none"
+            raise UsageError(f"No wait is at {name}; the audit found {known}.")
+        found.update((place, places[place]) for place in fitting)
+    return found
