@@ -114,6 +114,8 @@ def _header(report: AuditReport) -> RenderableType:
         ),
     ]
     lines += [Text(line) for line in _timeline(report)]
+    if report.source == "emulated" and _costs(report.sites):
+        lines.append(Text("Times are modelled by the emulator's clock; nothing was measured."))
     return Group(*lines)
 
 
