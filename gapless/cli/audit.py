@@ -112,6 +112,30 @@ def command(
         str | None,
         typer.Option("--tensorboard", metavar="DIR", help="Put the trace where TensorBoard looks."),
     ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", metavar="GPU", help="Also say what the costliest sites cost on this GPU."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="FILE:LINE", help="Model the step as if this site did not wait."
+        ),
+    ] = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option(
+            "--timeline",
+            metavar="OUT.json.gz",
+            help="Write the modelled timeline of the last step as a trace for Perfetto.",
+        ),
+    ] = None,
+    races: Annotated[
+        bool,
+        typer.Option("--races", help="Look for memory that two streams use without an order."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Count what makes the host wait for the GPU, by source line, with the cost and the remedy.
@@ -123,9 +147,17 @@ def command(
         raise UsageError("Name one thing to audit: a step, a script, a trace, or --scenario NAME.")
     if routing not in ("uniform", "skewed"):
         raise UsageError(f"--routing {routing} is unknown; choose uniform or skewed.")
+    from harness.audit.clocked import ClockOptions
+
     emulation: dict[str, Any] = {
-        "gpu": gpu, "mode": _mode(values), "routing": routing, "seed": seed
-    }  # fmt: skip
+        "gpu": gpu,
+        "mode": _mode(values),
+        "routing": routing,
+        "seed": seed,
+        "clock": ClockOptions(
+            without=tuple(without or ()), gpus=tuple(on or ()), timeline=timeline, races=races
+        ),
+    }
     shown = _Shown(top=top, everything=everything, json=json)
     if scenario is not None:
         choices = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.audit.frames import place_of
-from harness.audit.report import AuditTimeline, ModelledStep, SiteShare
+from harness.audit.report import AuditTimeline, ModelledStep, Race, SiteShare
 from harness.calibration import costs_for
 from harness.emulator.clock import CEILING, Action, Changes, DeviceClock, play
 from harness.emulator.clock_figures import ClockFigures, figures_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from harness.audit.tally import Counts, SiteKey
     from harness.emulator.gpus import GpuSpec
+    from harness.emulator.races import FoundRace, Use
     from harness.emulator.timeline import Recording
 
 _NS_PER_MS = 1e6
@@ -141,6 +143,21 @@ class AuditClock:
     def _step_ms(self, gpu: GpuSpec, changes: Changes) -> float:
         played = play(self._last_tape, costs_for(gpu), changes)
         return (played.end_ns - played.start_ns) / _NS_PER_MS
+
+
+def race_rows(found: Sequence[FoundRace]) -> tuple[Race, ...]:
+    """Races by pair of places, the most frequent first."""
+    pairs = Counter((race.kind, _use(race.earlier), _use(race.later)) for race in found)
+    return tuple(
+        Race(kind=kind, first=first, second=second, count=count)
+        for (kind, first, second), count in pairs.most_common()
+    )
+
+
+def _use(use: Use) -> str:
+    place = None if use.place is None else place_of(use.place)
+    where = "in torch" if place is None else f"{place.file}:{place.line}"
+    return f"{where} ({use.op} on stream {use.stream})"
 
 
 def _places(counts: Counts) -> dict[str, frozenset[int]]:

@@ -12,7 +12,7 @@ import torch
 
 from harness.audit.attribution import Attribution
 from harness.audit.build import build_report
-from harness.audit.clocked import AuditClock, ClockOptions
+from harness.audit.clocked import AuditClock, ClockOptions, race_rows
 from harness.audit.failures import as_workload_error
 from harness.audit.findings.catalogue import with_findings
 from harness.audit.frames import CodeBook
@@ -26,6 +26,7 @@ from harness.emulator.choices import Choices, Routing
 from harness.emulator.device import EmulatedDevice
 from harness.emulator.gpus import find_gpu
 from harness.emulator.patches import Patches
+from harness.emulator.races import RaceDetector
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +114,13 @@ class EmulatedAudit:
         self._redundancy = Redundancy(self._attribution.module_path)
         self._values = ValueNumbers(self._attribution) if redundancy else None
         watching = (self._tally,) if self._values is None else (self._tally, self._values)
-        for observer in (*watching, *observers):
+        self._races = (
+            RaceDetector(self.device.dispatcher, self._attribution.nearest)
+            if self._clock_options.races
+            else None
+        )
+        racing = () if self._races is None else (self._races,)
+        for observer in (*watching, *racing, *observers):
             self.device.add_observer(observer)
 
     @property
@@ -231,6 +238,7 @@ class EmulatedAudit:
             modelled=self._clock.modelled(
                 self._counts, self._clock_options, self.device.memory.peak_bytes
             ),
+            races=() if self._races is None else race_rows(self._races.races),
         )
         if self._clock_options.timeline is not None:
             self._clock.write(self._clock_options.timeline)

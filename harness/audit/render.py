@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.audit.modelled_text import modelled_lines, race_lines
 from harness.audit.remedies import remedy_for
 
 if TYPE_CHECKING:
@@ -95,8 +96,10 @@ def _blocks(report: AuditReport, width: int, top: int) -> Iterator[RenderableTyp
         waits = number(sum(_waits(site) for site in hidden))
         yield Text(f"and {len(hidden)} more sites with {waits} syncs per step (--all shows them)")
     yield from _totals(report)
+    yield from (Text(line) for line in modelled_lines(report, short_path))
     yield from _remedies(shown)
     yield from _redundant(report.redundant_groups)
+    yield from _listed("Races", list(race_lines(report, short_path)))
     yield from _listed("Intended waits", [_intended(site) for site in report.intended])
     yield from _listed("Not judged", report.unjudged)
     yield from _listed("Notes", report.notes)

@@ -16,7 +16,7 @@ from harness.emulator.attention import attention_entry
 from harness.emulator.capacity import PRODUCTS, bytes_to_come
 from harness.emulator.copies import copy_of, copy_waits, is_pinned, mark_pinned
 from harness.emulator.events import Access, Copy, Observer, OpEvent, Pacer, Wait
-from harness.emulator.host_data import constants_of, host_data
+from harness.emulator.host_data import constants_of, host_data, host_number
 from harness.emulator.memory import MemoryBook, Storage
 from harness.emulator.reading import current_reading
 from harness.emulator.rules import rules_for, running_torch_version
@@ -75,6 +75,7 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._engine = ShapeEngine(choices, self.layout_of, self._layout_number)
         self._facts: dict[Any, OpFacts] = {}
         self._layouts: dict[tuple[Any, ...], int] = {}
+        self._layout_keys: list[tuple[Any, ...]] = []
         self._layout_bytes: dict[int, int] = {}
         self._all_ops: tuple[Observer, ...] = ()
         self._wait_only: tuple[Observer, ...] = ()
@@ -438,6 +439,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 dtype=target.dtype,
             )  # fmt: skip
             copy = self._with_host(copy, source)
+            if copy is not None and self._all_ops:
+                copy = copy._replace(host_storage=host_number(host))
         reads = self._accesses([source]) if from_device and self._all_ops else ()
         signature: tuple[object, ...] = ()
         if into_device:
@@ -504,8 +507,20 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         return layout
 
+    def byte_range(self, layout: int) -> tuple[int, int]:
+        """First byte of the storage that a tensor of this layout touches, and one past the last."""
+        shape, strides, offset, dtype = self._layout_keys[layout]
+        if 0 in shape:
+            return 0, 0
+        last = sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
+        return offset * dtype.itemsize, (offset + last + 1) * dtype.itemsize
+
     def _layout_number(self, layout: tuple[Any, ...]) -> int:
-        return self._layouts.setdefault(layout, len(self._layouts))
+        number = self._layouts.get(layout)
+        if number is None:
+            number = self._layouts[layout] = len(self._layouts)
+            self._layout_keys.append(layout)
+        return number
 
     def _accesses(self, tensors: Sequence[Any]) -> tuple[Access, ...]:
         found: list[Access] = []

@@ -53,6 +53,9 @@ class Copy(NamedTuple):
     blocking: bool
     host: HostData | None = None
     """What is uploaded; `None` for other copies, and for observers of waits only."""
+    host_storage: int | None = None
+    """Number of the host storage that a `copy_` reads or writes, as in `HostData`; `None` for
+    other copies, and for observers of waits only."""
 
 
 class Wait(NamedTuple):

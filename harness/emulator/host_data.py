@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 def host_data(tensor: torch.Tensor) -> HostData:
     """The host tensor as an upload sees it."""
-    storage = _number(tensor)
+    storage = host_number(tensor)
     return HostData(storage, _digest(tensor, storage), tensor.dtype.is_floating_point, tensor.dim())
 
 
@@ -48,7 +48,8 @@ def _collect(values: Any, found: list[object]) -> None:
             found.append(_digest(value, _number(value)))
 
 
-def _number(tensor: torch.Tensor) -> int:
+def host_number(tensor: torch.Tensor) -> int:
+    """Number of a host storage: its own for as long as it lives, never used again."""
     # The Python object of a storage lives as long as the storage, so that the number does too.
     storage = tensor.untyped_storage()
     number: int | None = getattr(storage, "_gapless_number", None)

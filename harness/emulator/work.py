@@ -7,6 +7,7 @@ those a fused kernel must move: each distinct element read once, each result wri
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -102,6 +103,13 @@ _MATRIX_DTYPES = {
 }  # fmt: skip
 
 
+@cache
+def runs_nothing(func: Any) -> bool:
+    """Whether an op only makes a view or reserves memory, and queues no work."""
+    base = func._schema.name.rpartition("::")[2]
+    return base in _NOTHING or _is_view(func._schema)
+
+
 def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Work:
     """The demand of one call. `args` and `result` hold tensors of any kind that has a shape."""
     schema = func._schema
@@ -109,7 +117,7 @@ def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any)
     space, _, base = name.rpartition("::")
     tensors = [*_tensors(args), *_tensors(kwargs.values())]
     results = list(_tensors((result,)))
-    if base in _NOTHING or _is_view(schema):
+    if runs_nothing(func):
         return Work(name, "view")
     if _is_attention(space, base):
         named = _named(schema, args, kwargs)
