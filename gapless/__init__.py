@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gapless.auditing import Audit as Audit
     from gapless.auditing import SyncAuditCallback as SyncAuditCallback
     from gapless.auditing import audit as audit
+    from gapless.optimizing import Optimized as Optimized
+    from gapless.optimizing import optimize as optimize
     from gapless.run import bench as bench
     from harness.audit.intended import allow_sync as allow_sync
     from harness.audit.report import AuditReport as AuditReport
@@ -26,24 +28,28 @@ __all__ = [
     "Audit",
     "AuditReport",
     "GaplessError",
+    "Optimized",
     "RunRecord",
     "Store",
     "SyncAuditCallback",
     "allow_sync",
     "audit",
     "bench",
+    "optimize",
 ]
 
 _MODULE_OF = {
     "Audit": "gapless.auditing",
     "AuditReport": "harness.audit.report",
     "GaplessError": "harness.errors",
+    "Optimized": "gapless.optimizing",
     "RunRecord": "harness.records",
     "Store": "harness.store",
     "SyncAuditCallback": "gapless.auditing",
     "allow_sync": "harness.audit.intended",
     "audit": "gapless.auditing",
     "bench": "gapless.run",
+    "optimize": "gapless.optimizing",
 }
 
 

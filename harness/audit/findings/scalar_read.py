@@ -59,18 +59,16 @@ def _per_parameter(statement: Statement | None) -> Advice:
 
 def _branch(statement: Statement | None) -> Advice:
     node = statement.node if statement is not None else None
-    asked = isinstance(node, ast.If | ast.Assert)
-    test = f"`{ast.unparse(node.test)}`" if asked else "a tensor"
+    test = ast.unparse(node.test) if isinstance(node, ast.If | ast.Assert) else None
     last = node.body[-1] if isinstance(node, ast.If) and not node.orelse else None
     if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
         name, value = last.targets[0].id, ast.unparse(last.value)
-        chosen = (
-            f"{name} = torch.where({test.strip('`')}, {value}, {name})  # both sides are computed"
-        )
+        chosen = f"{name} = torch.where({test}, {value}, {name})  # both sides are computed"
     else:
         chosen = "# torch.where where a tensor depends on it; both sides are computed then"
     return Advice(
-        f"Python asks for the value of {test}, so the host waits for all that is queued.",
+        f"Python asks for the value of {f'`{test}`' if test else 'a tensor'}, so the host waits "
+        "for all that is queued.",
         (chosen, "# a length or count that follows from shapes: keep it as a host number"),
         "A branch that saves far more device work than the wait costs is right as it is.",
         confidence="medium",

@@ -1,0 +1,163 @@
+"""Automatic choice: right on every model and implementation, exact where it stays off."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+import gapless
+from harness.errors import UsageError
+from harness.workload import PackedDocuments
+from tests.optimizations.tiny_models import DENSE, SPARSE, VOCABULARY, tiny_model
+
+IDS = torch.arange(24).reshape(1, 24) % VOCABULARY
+
+
+def loss_and_gradients(model: Any, **more: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    model.zero_grad()
+    loss = model(input_ids=IDS, labels=IDS, **more).loss
+    loss.backward()
+    return loss.detach(), [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def with_lora(model: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], r=2))
+
+
+def chosen(optimized: gapless.Optimized) -> dict[str, str | None]:
+    return {choice.optimization: choice.variant for choice in optimized.choices}
+
+
+# peft still asks transformers by the old name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "lora"])
+@pytest.mark.parametrize("experts", [None, "eager", "batched_mm", "grouped_mm"])
+@pytest.mark.parametrize("family", SPARSE)
+def test_experts_are_grouped_where_they_are_polled_and_left_alone_elsewhere(
+    family: str, experts: str | None, wrapped: bool
+) -> None:
+    model = tiny_model(family)
+    if experts is not None:
+        model.set_experts_implementation(experts)
+    trained = with_lora(model) if wrapped else model
+    before, gradients = loss_and_gradients(trained)
+    gradients = [gradient.clone() for gradient in gradients]
+    implementation = model.config._experts_implementation
+
+    with gapless.optimize(trained) as optimized:
+        after, others = loss_and_gradients(trained)
+
+    assert chosen(optimized) == {
+        "packed-metadata": None,
+        "checkpoint-reload": None,
+        "moe-routing": "device-offsets" if experts == "eager" else None,
+    }
+    torch.testing.assert_close(after, before)
+    for mine, theirs in zip(others, gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    assert model.config._experts_implementation == implementation
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", DENSE)
+def test_a_dense_model_is_left_exactly_as_it_is(family: str, attention: str) -> None:
+    model = tiny_model(family, attention)
+    before, _ = loss_and_gradients(model)
+
+    with gapless.optimize(model) as optimized:
+        after, _ = loss_and_gradients(model)
+
+    assert set(chosen(optimized).values()) == {None}
+    assert torch.equal(before, after)
+    assert model.config._attn_implementation == attention
+
+
+@pytest.mark.parametrize("family", [*DENSE, *SPARSE])
+def test_packed_batches_use_what_the_collator_knows(family: str) -> None:
+    model = tiny_model(family)
+    lengths = (5, 7, 12)
+    documents = PackedDocuments(lengths, torch.tensor(lengths, dtype=torch.int32))
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+
+    with gapless.optimize(model, packed=True) as optimized:
+        packed, _ = loss_and_gradients(model, position_ids=positions, packed_documents=documents)
+
+    assert chosen(optimized)["packed-metadata"] == "collator"
+    with gapless.optimize(model, {"packed-metadata": "per-layer"}):
+        baseline, _ = loss_and_gradients(model, position_ids=positions, packed_documents=documents)
+    torch.testing.assert_close(packed, baseline)
+
+
+def test_flash_attention_takes_host_metadata_itself() -> None:
+    model = tiny_model("qwen3")
+    model.config._attn_implementation = "flash_attention_2"
+
+    choice = gapless.optimize(model, packed=True).choices[0]
+
+    assert choice.variant is None
+    assert "cu_seq_lens" in choice.reason
+
+
+def test_checkpoint_inputs_move_only_on_a_gpu_that_is_short_of_memory() -> None:
+    from harness.emulator.device import EmulatedDevice
+
+    with EmulatedDevice("A100"):
+        model = tiny_model("qwen3").to("cuda")
+        without = gapless.optimize(model, tokens=1 << 16)
+        model.activation_checkpointing_enable({"use_reentrant": False})
+        plain = gapless.optimize(model)
+        small = gapless.optimize(model, tokens=128)
+        fits = gapless.optimize(model, tokens=1 << 16)
+        with gapless.optimize(model, tokens=1 << 27) as presses:
+            pass
+        model.activation_checkpointing_enable({"use_reentrant": False}, offload=True)
+        with gapless.optimize(model) as already:
+            pass
+    reasons = [
+        next(c for c in o.choices if c.optimization == "checkpoint-reload")
+        for o in (without, plain, small, fits, presses, already)
+    ]
+    assert [choice.variant for choice in reasons] == [
+        None, None, None, None, "prefetch", "prefetch",
+    ]  # fmt: skip
+    for choice, words in zip(
+        reasons,
+        ("does not checkpoint", "never time", "too small", "fit in", "press on", "already"),
+        strict=True,
+    ):
+        assert words in choice.reason
+
+
+def test_one_line_each_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="gapless"):
+        optimized = gapless.optimize(tiny_model("llama"))
+
+    assert [record.getMessage() for record in caplog.records] == str(optimized).splitlines()
+    assert len(caplog.records) == 3
+
+
+def test_errors_leave_the_model_as_it_was() -> None:
+    model = tiny_model("mixtral")
+    before = model.config._experts_implementation
+
+    with pytest.raises(UsageError, match="gapless list"):
+        gapless.optimize(model, "fastest")
+    with pytest.raises(UsageError, match="no optimization 'nonsense'"):
+        gapless.optimize(model, {"moe-routing": "argsort", "nonsense": "x"})
+    with pytest.raises(UsageError, match="no variant 'nonsense'"):
+        gapless.optimize(model, {"moe-routing": "nonsense"})
+    with gapless.optimize(model, {"moe-routing": "argsort"}) as first, pytest.raises(UsageError):
+        gapless.optimize(model, {"moe-routing": "argsort"})
+    first.detach()
+    assert model.config._experts_implementation == before
+
+
+def test_a_model_of_nobody_is_left_alone() -> None:
+    optimized = gapless.optimize(torch.nn.Linear(2, 2))
+
+    assert set(chosen(optimized).values()) == {None}
+    assert all("transformers" in choice.reason for choice in optimized.choices)
