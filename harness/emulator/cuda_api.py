@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from harness.emulator.copies import is_pinned, mark_pinned
 from harness.emulator.reading import Reading
-from harness.emulator.tensor import EmulatedTensor
+from harness.emulator.tensor import EmulatedTensor, require_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +52,8 @@ def patch_cuda(
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+    patches.set(torch, "Stream", streams.stream_class)
+    patches.set(torch, "Event", streams.event_class)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
 
 
@@ -63,13 +65,17 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
     """
 
     def ours(value: Any) -> Any:
-        if isinstance(value, str | torch.device):
-            return device if torch.device(value).type == "cuda" else value
-        return device if type(value) is int else value
+        if type(value) is int:
+            require_first(value)
+            return device
+        if not isinstance(value, str | torch.device) or torch.device(value).type != "cuda":
+            return value
+        require_first(torch.device(value).index)
+        return device
 
     def first_or_named(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if args:
-            args = (ours(args[0]) if type(args[0]) is not int else device, *args[1:])
+            args = (ours(args[0]), *args[1:])
         if kwargs.get("device") is not None:
             kwargs["device"] = ours(kwargs["device"])
         return original(self, *args, **kwargs)
@@ -88,7 +94,7 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
         return original(*args, **kwargs)
 
     def cuda(self: torch.Tensor, dev: Any = None, non_blocking: bool = False, **kw: Any) -> Any:
-        kw.pop("device", None)
+        ours(kw.pop("device", dev))
         return to(self, device, non_blocking=non_blocking, **kw)
 
     def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
@@ -182,6 +188,7 @@ def _device_answers(gpu: GpuSpec) -> dict[str, Any]:
         max_threads_per_multi_processor=2048,
         regs_per_multiprocessor=65536,
         gcnArchName="",
+        uuid="00000000-0000-0000-0000-000000000000",
     )
 
     class device(contextlib.nullcontext):  # type: ignore[type-arg]  # noqa: N801 - torch's own name
@@ -197,7 +204,7 @@ def _device_answers(gpu: GpuSpec) -> dict[str, Any]:
         "init": lambda: None,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda device: None,
+        "set_device": lambda device: require_first(torch.device(device).index),
         "device": device,
         "device_of": device,
         "get_device_name": lambda device=None: gpu.name,

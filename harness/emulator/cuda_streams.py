@@ -85,6 +85,7 @@ class StreamApi:
                 blocking: bool = False,
                 interprocess: bool = False,
                 external: bool = False,
+                device: Any = None,
             ) -> None:
                 self.number = api.book.new_event()
                 self.enable_timing = enable_timing

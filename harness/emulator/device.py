@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.emulator.absent import patch_absent
 from harness.emulator.attention import register_attention
 from harness.emulator.autocast import patch_autocast
 from harness.emulator.backend import emulated_device, set_available
@@ -16,6 +17,7 @@ from harness.emulator.backward_errors import patch_backward
 from harness.emulator.choices import Choices
 from harness.emulator.composites import patch_composites
 from harness.emulator.cuda_api import patch_cuda, patch_tensors
+from harness.emulator.cuda_extras import patch_cuda_extras
 from harness.emulator.cuda_streams import StreamApi
 from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
@@ -118,11 +120,13 @@ class EmulatedDevice:
     def _install(self) -> None:
         set_available(True)
         patch_cuda(self._patches, self.gpu, self.dispatcher, self.memory, self.stream_api)
+        patch_cuda_extras(self._patches)
         patch_tensors(self._patches, self.dispatcher.device)
         patch_composites(self._patches)
         patch_autocast(self._patches)
         register_attention()
         patch_backward(self._patches)
+        patch_absent(self._patches, self.note)
         patch_compile(self._patches, self.note)
         patch_flex_attention(self._patches, self.dispatcher, self.note)
         self.phases.start(self._patches)

@@ -22,7 +22,7 @@ from harness.emulator.reading import current_reading
 from harness.emulator.rules import rules_for, running_torch_version
 from harness.emulator.schema import OpFacts, learn
 from harness.emulator.shapes import NoKernelError, Plan, ShapeEngine
-from harness.emulator.tensor import EmulatedTensor
+from harness.emulator.tensor import EmulatedTensor, require_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,6 +132,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Args = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
+        if len(types) > 1 and any(kind is not EmulatedTensor for kind in types):
+            return func(*args, **(kwargs or {}))  # a tensor of another kind holds ours
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -206,8 +208,11 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _is_ours(self, device: Any) -> bool:
         if device is None:
             return False
-        kind = torch.device(device).type
-        return kind == "cuda" or kind == self.device.type
+        device = torch.device(device)
+        if device.type == "cuda":
+            require_first(device.index)
+            return True
+        return bool(device.type == self.device.type)
 
     def _decompose(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """Ops that decompose above autograd come whole under inference mode only."""
@@ -280,6 +285,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             result = kernel(*host_args, **host_kwargs)
         except NotImplementedError as error:
+            if any(isinstance(a, torch.Tensor) and a.layout != torch.strided for a in host_args):
+                raise NoKernelError.on_sparse(facts.full_name) from error
             raise NoKernelError.on_host(facts.full_name) from error
         for place in facts.writes:
             self._mark_written(args[place] if isinstance(place, int) else kwargs.get(place))

@@ -25,6 +25,11 @@ def _record_stream(x: torch.Tensor, stream: Any) -> None:
     """Streams keep no memory of their own on the host."""
 
 
+def _zeros(size: list[int], **options: Any) -> torch.Tensor:
+    """A zero tensor without storage must not reach a kernel below autograd: it has no data."""
+    return torch.zeros(size, **options)
+
+
 def _probabilities(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -171,6 +176,7 @@ def _efficient_backward(
 KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc": _histc,
     "aten::record_stream": _record_stream,
+    "aten::_efficientzerotensor": _zeros,
     **product_kernels.KERNELS,
     **packed_kernels.KERNELS,
     "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,

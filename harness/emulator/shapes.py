@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from harness.emulator.chosen import data_dependent_sizes, drawn_values
 from harness.emulator.formulas import FORMULAS
+from harness.emulator.host_kernels import KERNELS
 from harness.emulator.tensor import EmulatedTensor
 from harness.errors import WorkloadError
 
@@ -32,6 +34,8 @@ _MOST_INTEGERS = 1 << 22
 one-hot expert mask fits, an 8,192 x 8,192 attention mask does not)."""
 _MOST_FLOATS = 256
 """Floating tensors keep their values up to this many elements: scales, small tables."""
+_MOST_ZEROS_BYTES = 64 << 20
+"""An op without meta kernel runs on zeros where its arguments are no larger than this."""
 _META = torch.device("meta")
 
 
@@ -44,6 +48,14 @@ class NoKernelError(WorkloadError):
         return cls(
             f"{op} has no CPU kernel to compute its values with; audit on shapes only "
             "(--shapes), where a registered fake kernel is enough."
+        )
+
+    @classmethod
+    def on_sparse(cls, op: str) -> NoKernelError:
+        """A sparse tensor where only dense ones are emulated."""
+        return cls(
+            f"{op} met a sparse tensor, and sparse tensors are not emulated here; audit the step "
+            "with dense ones, such as nn.Embedding(sparse=False)."
         )
 
     @classmethod
@@ -166,6 +178,9 @@ class ShapeEngine:
         if all(t.host_value is not None and t.allocation.known for t in tensors):
             plan = self._plan_known(facts, args, kwargs, tensors)
         else:
+            if facts.host_returns:
+                # They come out of host data, which is not in the signature.
+                return self._infer(facts, args, kwargs, tensors)
             sizes = data_dependent_sizes(facts.name, args, kwargs, self.choices)
             if sizes is not None:
                 # The sizes hold for this call's data only, so the plan is not remembered.
@@ -177,7 +192,7 @@ class ShapeEngine:
     def layout_after(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> torch.Tensor:
         """A meta tensor of the layout that an in-place op gives its first argument."""
         twin: torch.Tensor = _as_meta(args[0])
-        facts.op(twin, *args[1:], **kwargs)
+        facts.op(twin, *[_as_meta(value) for value in args[1:]], **kwargs)
         return twin
 
     def forget_large(self, result: Any) -> Any:
@@ -225,7 +240,9 @@ class ShapeEngine:
             results = []
         drawn = drawn_values(facts.name, args, kwargs, results, self.choices)
         outputs = tuple(
-            self._output(how, item, index_of, drawn.get(position))
+            Output(constant=item)
+            if position in facts.host_returns
+            else self._output(how, item, index_of, drawn.get(position))
             for position, (how, item) in enumerate(
                 zip(_how(facts, len(results)), results, strict=True)
             )
@@ -257,6 +274,8 @@ class ShapeEngine:
         )
 
     def _run_meta(self, facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
+        if facts.host_returns:
+            return _run_on_zeros(facts, args, kwargs)
         kernel = FORMULAS.get(facts.name, facts.op)
         meta_kwargs = {
             name: None if name == "generator" else _as_meta(value)
@@ -268,6 +287,8 @@ class ShapeEngine:
         try:
             return kernel(*[_as_meta(value) for value in args], **meta_kwargs)
         except NotImplementedError as error:
+            if facts.name.startswith("aten::") and _num_bytes((args, kwargs)) <= _MOST_ZEROS_BYTES:
+                return _run_on_zeros(facts, args, kwargs)
             raise NoKernelError.on_shapes(facts.full_name, "it has no meta kernel") from error
         except RuntimeError as error:
             # torch's own ops refuse wrong arguments here; a custom op has no fake kernel.
@@ -289,6 +310,28 @@ def _as_meta(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_meta(item) for item in value]
     return value
+
+
+def _run_on_zeros(facts: OpFacts, args: Args, kwargs: Kwargs) -> Any:
+    """What the CPU kernel gives for zeros in place of unknown data: the shapes are the same."""
+
+    def zeros(value: EmulatedTensor) -> torch.Tensor:
+        if value.host_value is not None and value.allocation.known:
+            return value.host_value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_()
+
+    if kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    args, kwargs = tree_map_only(EmulatedTensor, zeros, (args, kwargs))
+    try:
+        return KERNELS.get(facts.name, facts.op)(*args, **kwargs)
+    except NotImplementedError as error:
+        raise NoKernelError.on_shapes(facts.full_name, "it has no meta kernel") from error
+
+
+def _num_bytes(arguments: Any) -> int:
+    found = [value for value in tree_leaves(arguments) if isinstance(value, torch.Tensor)]
+    return sum(value.numel() * value.element_size() for value in found)
 
 
 def _extent(size: Sequence[int], stride: Sequence[int]) -> int:

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 CUDA = torch.device("cuda", 0)
 _Base = torch.Tensor
+
+
+def require_first(index: int | None) -> None:
+    """Raise as CUDA does for the ordinal of a GPU that is not there: one is emulated."""
+    if index is not None and index > 0:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal (cuda:{index}; one GPU is emulated, cuda:0)"
+        )
+
+
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool})
 
 
@@ -96,6 +106,8 @@ class EmulatedTensor(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an op where the dispatch mode is off: inside `repr`, or after the audit ended."""
+        if len(types) > 1 and any(kind is not EmulatedTensor for kind in types):
+            return NotImplemented
         for tensor in torch.utils._pytree.tree_leaves((args, kwargs)):
             if type(tensor) is EmulatedTensor:
                 return tensor.run_op(func, args, kwargs or {})
@@ -198,6 +210,14 @@ class EmulatedTensor(torch.Tensor):
     def untyped_storage(self) -> Any:
         return _StorageView(self.allocation)
 
+    storage = _typed_storage = untyped_storage
+
+    def share_memory_(self) -> EmulatedTensor:
+        return self  # device memory is shared as it is
+
+    def is_shared(self) -> bool:
+        return True
+
     def data_ptr(self) -> int:
         return self.allocation.address + int(self.storage_offset()) * self.element_size()
 
@@ -212,7 +232,9 @@ class EmulatedTensor(torch.Tensor):
             return str(_Base.type(torch.empty(0, dtype=self.dtype))).replace(
                 "torch.", "torch.cuda."
             )
-        return _Base.type(self, dtype, non_blocking, **kwargs)
+        if isinstance(dtype, str):
+            dtype = getattr(torch, dtype.rpartition(".")[2]).dtype
+        return self.to(getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
