@@ -120,6 +120,20 @@ def _variants(scenario: Scenario, options: BuildOptions, arm: str | None) -> dic
     return {name: variants[name] for name in catalogue.NAMES if name in variants}
 
 
+def best_arm(scenario: Scenario) -> str:
+    """An arm with the variant that goes beyond the published one, of each optimization that waits
+    in the scenario's baseline. Raises `UsageError` where there is none."""
+    choices = variants_of()
+    variants = {
+        name: variant_with_role(choices, name, "beyond")
+        for name in scenario.optimizations
+        if name != "checkpoint-reload"
+    }
+    if not variants:
+        raise UsageError(f"Nothing waits in {scenario.name} that an optimization could remove.")
+    return ",".join(f"{name}={variant}" for name, variant in variants.items())
+
+
 def _small_sizes(scale: str) -> tuple[Sizes, ...]:
     few, many = _SMALL_LAYERS
     if scale == "layers":

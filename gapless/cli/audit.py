@@ -14,10 +14,11 @@ from gapless.cli.options import JsonOption
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rich.console import Console
 
+    from gapless.fixing import FixResult
     from harness.audit.emulated import Mode
     from harness.audit.report import AuditReport
     from harness.tables import Table
@@ -136,6 +137,22 @@ def command(
         bool,
         typer.Option("--races", help="Look for memory that two streams use without an order."),
     ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix", help="Turn on the optimizations that the findings name, and audit again."
+        ),
+    ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="AUDIT.json", help="Show only sites that this audit lacks."
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", metavar="new", help="Exit 1 where there is a new site."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Count what makes the host wait for the GPU, by source line, with the cost and the remedy.
@@ -158,7 +175,13 @@ def command(
             without=tuple(without or ()), gpus=tuple(on or ()), timeline=timeline, races=races
         ),
     }
-    shown = _Shown(top=top, everything=everything, json=json)
+    if fail_on not in (None, "new"):
+        raise UsageError(f"--fail-on {fail_on} is unknown; there is new.")
+    if fail_on is not None and baseline is None:
+        raise UsageError("--fail-on new needs --baseline AUDIT.json to compare with.")
+    shown = _Shown(
+        top=top, everything=everything, json=json, baseline=_baseline(baseline), gate=bool(fail_on)
+    )
     if scenario is not None:
         choices = {
             "fit": fit,
@@ -168,13 +191,29 @@ def command(
             "num_layers": layers,
         }
         options = {name: value for name, value in choices.items() if value is not None}
-        shown.report(_scenario(scenario, options, arm, scale, steps, skip, emulation))
+
+        def audit(variants: str | None) -> AuditReport:
+            return _scenario(scenario, options, variants, scale, steps, skip, emulation)
+
+        if fix:
+            _fixed(_fixed_scenario(scenario, audit, arm, seed), shown)
+        else:
+            shown.report(audit(arm))
         return
     if _is_trace(words[0]):
+        _refuse({"--fix": fix or None}, f"runs code, and {words[0]} is a trace of some")
         _traces(words, shown, annotate=annotate, compat=compat, tensorboard=tensorboard)
         return
     _refuse({"--annotate": annotate, "--compat": compat}, f"reads a trace; {words[0]} is none")
     _refuse({"--scale": scale, "--arm": arm, "--attention": attention}, "belongs to --scenario")
+    if fix:
+        from gapless.fixing import audit_and_fix
+
+        _fixed(
+            audit_and_fix(lambda: _program(words, steps, skip, emulation, tensorboard), seed=seed),
+            shown,
+        )
+        return
     shown.report(_program(words, steps, skip, emulation, tensorboard))
 
 
@@ -185,14 +224,44 @@ class _Shown:
     top: int
     everything: bool
     json: bool
+    baseline: AuditReport | None = None
+    gate: bool = False
 
     def report(self, report: AuditReport) -> None:
         from harness.audit.render import print_report
         from harness.audit.report import to_json
 
+        if self.baseline is not None:
+            self._new(report, self.baseline)
+            return
         print_report(report, _console(), top=self.top, everything=self.everything)
         if self.json:
             print(to_json(report))
+
+    def _new(self, report: AuditReport, baseline: AuditReport) -> None:
+        """Only what is new; exits 1 where that is asked for."""
+        import msgspec
+
+        from harness.audit.baseline import new_sites
+        from harness.audit.render import print_report
+        from harness.audit.report import to_json
+
+        sites = new_sites(report, baseline)
+        places = {(site.file, site.line) for site in sites}
+        news = msgspec.structs.replace(
+            report,
+            sites=sites,
+            syncs_per_step=sum(site.count_per_step * site.syncs_per_call for site in sites),
+            findings=tuple(f for f in report.findings if (f.file, f.line) in places),
+            redundant_groups=(),
+            repeated_across_steps=(),
+            notes=(f"New sites since the baseline: {len(sites)}.",),
+        )
+        print_report(news, _console(), top=self.top, everything=True)
+        if self.json:
+            print(to_json(news))
+        if sites and self.gate:
+            raise typer.Exit(1)
 
     def table(self, table: Table, document: object) -> None:
         from gapless.documents import indented
@@ -201,6 +270,28 @@ class _Shown:
         print_table(table)
         if self.json:
             print(indented(document))
+
+
+def _baseline(path: str | None) -> AuditReport | None:
+    from harness.audit.baseline import read_baseline
+
+    return None if path is None else read_baseline(path)
+
+
+def _fixed_scenario(
+    name: str, audit: Callable[[str | None], AuditReport], arm: str | None, seed: int
+) -> FixResult:
+    from gapless.fixing import audit_arms
+    from gapless.scenario_audit import best_arm
+    from scenarios.catalogue import get
+
+    return audit_arms(audit, arm or best_arm(get(name)), seed=seed)
+
+
+def _fixed(result: FixResult, shown: _Shown) -> None:
+    from gapless.fixing import fix_table
+
+    shown.table(fix_table(result), result)
 
 
 def _console() -> Console:

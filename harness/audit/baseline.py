@@ -1,7 +1,7 @@
 """What is new since an audit that was accepted: the gate for CI.
 
-A site is known by the text of its line, its function, its file's name, the op and the phase; not by
-its line number, which every edit above it moves.
+A site is known by the text of its line, its function, its file's name, the library's function where
+one lies between, and op, kind and phase; not by its line number, which every edit above it moves.
 """
 
 from __future__ import annotations
@@ -29,20 +29,29 @@ class SiteIdentity(NamedTuple):
     function: str
     code: str
     """Source text of the line, spaces made even."""
+    library: str
+    """File name and function of the library's frame."""
     op: str
+    kind: str
     phase: str
 
 
 def identity_of(site: Site) -> SiteIdentity:
-    """The identity of a site; a library's frame and the op stand in where there is no line."""
-    library = (site.library or "").rpartition(" ")[2]
+    """The identity of a site; what an audit does not know of it is empty."""
+    where, _, function = (site.library or "").partition(" ")
     return SiteIdentity(
-        PurePath((site.file or "").replace("\\", "/")).name,
-        site.function or library,
-        " ".join((site.code or library).split()),
+        _file_name(site.file or ""),
+        site.function or "",
+        " ".join((site.code or "").split()),
+        f"{_file_name(where.rpartition(':')[0])} {function}".strip(),
         site.op,
+        site.kind,
         site.phase,
     )
+
+
+def _file_name(path: str) -> str:
+    return PurePath(path.replace("\\", "/")).name
 
 
 def read_baseline(path: str | Path) -> AuditReport:
