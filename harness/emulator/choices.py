@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Routing = Literal["uniform", "skewed"]
 
-_LARGEST_HOST_COPY = 1 << 20
+LARGEST_HOST_COPY = 1 << 20
 """Elements up to which a copy of unknown data gets memory of its own on the host."""
 
 
@@ -53,7 +53,7 @@ class Choices:
         """What copying unknown data to the host gives; large ones share a single element."""
         fill = torch.tensor(self.scalar(dtype), dtype=dtype)
         expanded = fill.expand(tuple(shape))
-        return expanded.clone() if expanded.numel() <= _LARGEST_HOST_COPY else expanded
+        return expanded.clone() if expanded.numel() <= LARGEST_HOST_COPY else expanded
 
     def pick(self, shape: Sequence[int], dim: int, num_classes: int) -> torch.Tensor:
         """Indices along `dim` into `num_classes` classes, distinct where there are enough.

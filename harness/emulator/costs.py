@@ -28,8 +28,6 @@ _PROLOGUE = 192
 """Steps along the inner dimension that a tile's start and end are worth."""
 _SPLIT = 512
 """Shortest inner length a product is split into to fill the device."""
-_MISALIGNED = 0.3
-"""Share left where rows of 16-bit matrices do not start at multiples of 16 bytes."""
 _FLOPS_BOUND = frozenset({"gemm", "grouped_gemm", "attention_forward", "attention_backward",
                           "convolution"})  # fmt: skip
 
@@ -126,8 +124,11 @@ class Costs:
         tile_flops = 2 * max(tile_rows, 64) * max(tile_columns, 64) * steps
         per_unit = self._tflops(dtype) * share * 1e3 / units
         ns = full * tile_flops / per_unit
-        if dtype in ("bfloat16", "float16") and (columns % 8 or inner % 8):
-            ns /= _MISALIGNED
+        if dtype in ("bfloat16", "float16"):
+            if inner % 8:
+                ns /= self.efficiency["misaligned_inner"]
+            elif columns % 8:
+                ns /= self.efficiency["misaligned_columns"]
         return ns
 
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.emulator import host_kernels
 from harness.emulator.attention import attention_entry
 from harness.emulator.capacity import PRODUCTS, bytes_to_come
+from harness.emulator.choices import LARGEST_HOST_COPY
 from harness.emulator.copies import copy_of, copy_waits, is_pinned, mark_pinned
 from harness.emulator.events import Access, Copy, Observer, OpEvent, Pacer, Wait
 from harness.emulator.host_data import constants_of, host_data, host_number
@@ -453,7 +454,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if into_device:
             tensors = [t for t in (target, source) if type(t) is EmulatedTensor]
             _, signature = self._compute(facts, _COPY_, args, kwargs, tensors, False)
-        else:
+        elif source.allocation.known or source.numel() <= LARGEST_HOST_COPY:
+            # Large unknown data is not written: a step that offloads its activations would fill
+            # the host's memory with the same number.
             target.copy_(self._to_host(source, {}))
         self.num_ops += 1
         if self.pacer is not None and copy is None and signature:
