@@ -109,6 +109,7 @@ class EmulatedAudit:
         self._patches = Patches()
         self._done = 0
         self._recorded = 0
+        self._optimizer_steps = 0
         self._stepping: torch.optim.Optimizer | None = None
         self._report: AuditReport | None = None
         self._redundancy = Redundancy(self._attribution.module_path)
@@ -186,6 +187,7 @@ class EmulatedAudit:
             self.device.dispatcher.before_op = self._attribution.before_op
             if self._boundary != "explicit":
                 self.device.phases.on_optimizer_step.append(self._after_optimizer)
+                self._patches.wrap(torch.amp.GradScaler, "step", self._scaled_step)
             self.record(self._skip == 0 or self._keeps_skipped)
         except BaseException:
             self._leave()
@@ -207,7 +209,23 @@ class EmulatedAudit:
         self._patches.restore()
         self.device.__exit__(None, None, None)
 
+    def _scaled_step(
+        self,
+        original: Callable[..., Any],
+        scaler: Any,
+        optimizer: torch.optim.Optimizer,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """A scaler skips the optimizer where gradients overflow; the step ends all the same."""
+        before = self._optimizer_steps
+        result = original(scaler, optimizer, *args, **kwargs)
+        if self._optimizer_steps == before:
+            self._after_optimizer(optimizer)
+        return result
+
     def _after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer_steps += 1
         if self._stepping is None:
             self._stepping = optimizer
         if optimizer is self._stepping:

@@ -44,15 +44,19 @@ def patch_cuda_extras(patches: Patches) -> None:
 def _apply(
     original: Callable[..., torch.nn.Module], module: torch.nn.Module, *args: Any, **kwargs: Any
 ) -> torch.nn.Module:
-    """Convert a module whose parameters a graph still holds, so that they cannot be swapped."""
+    """Move or convert a module.
+
+    A parameter stays the same object, as on CUDA: optimizers made before `.cuda()` and tied weights
+    depend on it. So its content is swapped, except where a graph or an RNN still points to it.
+    """
+    swaps = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         return original(module, *args, **kwargs)
     except RuntimeError as error:
-        if "Couldn't swap" not in str(error):
+        if "swap" not in str(error):
             raise
-    swaps = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(False)
-    try:
+        torch.__future__.set_swap_module_params_on_conversion(False)
         return original(module, *args, **kwargs)
     finally:
         torch.__future__.set_swap_module_params_on_conversion(swaps)

@@ -140,13 +140,6 @@ class EmulatedDevice:
         exits.enter_context(torch.autograd.set_multithreading_enabled(False))
         exits.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)
-        # A parameter moved to the device stays the same object, as on CUDA: optimizers made before
-        # `.cuda()` and tied weights depend on it.
-        exits.callback(
-            torch.__future__.set_swap_module_params_on_conversion,
-            torch.__future__.get_swap_module_params_on_conversion(),
-        )
-        torch.__future__.set_swap_module_params_on_conversion(True)
         if "torch._dynamo" in sys.modules:
             exits.enter_context(torch.compiler.set_stance("force_eager"))
         exits.enter_context(self.dispatcher)

@@ -45,7 +45,7 @@ def _collect(values: Any, found: list[object]) -> None:
         elif kind is list or kind is tuple:
             _collect(value, found)
         elif kind is not EmulatedTensor and isinstance(value, torch.Tensor):
-            found.append(_digest(value, _number(value)))
+            found.append(_digest(value, host_number(value)))
 
 
 def host_number(tensor: torch.Tensor) -> int:

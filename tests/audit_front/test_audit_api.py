@@ -65,6 +65,21 @@ def test_all_steps_of_a_block_are_averaged() -> None:
     assert (a.report.steps, a.report.syncs_per_step) == (3, 1)
 
 
+def test_a_step_that_a_scaler_skips_is_a_step() -> None:
+    with gapless.audit() as a:
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
+        for factor in (1.0, float("inf"), 1.0):
+            loss = model(torch.ones(2, 4, device="cuda")).sum() * factor
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert a.report.steps == 3
+    assert {site.kind: site.count_per_step for site in a.report.sites} == {"found_inf_read": 1}
+
+
 def test_steps_without_an_optimizer_are_marked_by_hand() -> None:
     with gapless.audit() as a:
         for _ in range(4):
