@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-_MOST_INTEGERS = 1 << 22
-"""Integer and bool tensors keep their values up to this many elements (an 8,192-token batch's
-one-hot expert mask fits, an 8,192 x 8,192 attention mask does not)."""
+_MOST_INTEGERS = 3 << 22
+"""Integer and bool tensors keep their values up to this many elements: the one-hot mask of 8,192
+tokens with 8 of 129 experts fits, a 4,096 x 4,096 attention mask does not."""
 _MOST_FLOATS = 256
 """Floating tensors keep their values up to this many elements: scales, small tables."""
 _MOST_ZEROS_BYTES = 64 << 20
