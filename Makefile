@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-all lint format docs gpu-check clean
+.PHONY: help reproduce test test-all test-browser screenshots lint format docs gpu-check clean
 
 help: ## Show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -31,10 +31,18 @@ lint: $(STAMP) ## Check format, lint, types and import directions
 	$(BIN)/lint-imports
 
 test: lint ## Lint, and the tests that run without a GPU in a few minutes
-	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu and not browser"
 
 test-all: lint ## Lint, and every test that this machine can run
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS)
+
+test-browser: $(STAMP) ## The dashboard in Chromium, which apt-get brings where it may
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || echo "No Chromium could be installed: the browser tests are skipped."
+	$(BIN)/python -m pytest -q tests/browser
+
+screenshots: $(STAMP) ## Take the pictures in docs/img again from the shipped results; look at them
+	$(BIN)/python -m tests.browser.screenshots
 
 format: $(STAMP) ## Rewrite the code in the project's format
 	$(BIN)/ruff format .

@@ -3,26 +3,52 @@
     python -m benchmarks.dashboard_speed [--runs 1000 10000] [--rounds 5]
 
 Run from the root of the repository, with a Chromium on the PATH. Cold: a server that has shown
-nothing yet, from the request until the first chart is drawn. Warm: the same page in a new tab, the
-pages taking turns, so that a busy machine slows all of them alike; `server` is the script's own
-share of it. Open: one listing of the store with the facts of every run, in a process of its own.
+nothing yet and a browser with an empty cache, until the first words are painted and until the first
+chart is drawn; a bare Streamlit page with one chart takes turns with it, since most of that time is
+the browser loading Streamlit and Plotly. Warm: in an open tab, from choosing another page until its
+chart is drawn. Server: the script of a page alone. Open: one listing of the store with the facts of
+every run, in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from streamlit.testing.v1 import AppTest
 
 from harness.store import Store
-from tests.browser.browsing import SETTLED, VIEWS, browser, missing_browser, serving, visit
+from tests.browser.browsing import (
+    ROOT,
+    SETTLED,
+    browser,
+    missing_browser,
+    serving,
+    started,
+    visit,
+)
 from tests.dashboard.stores import fill_many
 
-PAGES = ("claims", "ab", "run")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.browser.browsing import Visit
+
+PAGES = ("A/B", "Run", "Claims")
+BARE = """
+import streamlit as st
+st.title("Bare")
+st.plotly_chart({"data": [{"type": "bar", "x": [1, 2], "y": [3, 4]}], "layout": {}})
+"""
 FIRST_CHART = '[data-testid="stPlotlyChart"] .main-svg'
 OPEN = """
 import resource, sys, time
@@ -35,53 +61,81 @@ print(f"{len(found.facets)} {took:.3f} {peak:.0f}")
 """
 
 
-def seconds_to_first_chart(opened: Any, base: str, path: str) -> float:
-    """From the request until a chart is drawn, in a fresh tab."""
+def cold(opened: Any, base: str) -> tuple[float, float]:
+    """Seconds from the request to the first words and to the first chart, in a fresh browser."""
     seen = visit(opened, base)
     began = time.perf_counter()
-    seen.page.goto(f"{base}{path}", wait_until="commit")
+    seen.page.goto(base, wait_until="commit")
+    seen.page.wait_for_selector("h1", timeout=120_000)
+    words_s = time.perf_counter() - began
     seen.page.wait_for_selector(FIRST_CHART, timeout=120_000)
-    took = time.perf_counter() - began
+    chart_s = time.perf_counter() - began
     seen.page.context.close()
-    return took
+    return words_s, chart_s
 
 
-def seconds_of_a_rerun(opened: Any, base: str, path: str) -> float:
-    """From a changed filter until the page is whole again: what a reader waits for each choice."""
-    seen = visit(opened, base)
-    seen.open(path)
-    began = time.perf_counter()
-    seen.page.get_by_role("combobox", name="Source").first.click()
-    seen.page.get_by_role("option", name="measured").click()
-    seen.page.wait_for_selector(SETTLED, timeout=120_000)
-    seen.page.wait_for_selector(FIRST_CHART, timeout=120_000)
-    took = time.perf_counter() - began
-    seen.page.context.close()
-    return took
+@contextmanager
+def bare_page() -> Iterator[str]:
+    """A Streamlit server whose page has one title and one chart."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "bare.py").write_text(BARE)
+        with started(
+            ["-m", "streamlit", "run", f"{folder}/bare.py", "--server.headless=true"]
+        ) as base:
+            yield base
 
 
 def measure_pages(root: str, rounds: int) -> None:
     """Cold and warm times of the pages of one store."""
-    cold = []
+    times: dict[str, list[float]] = {}
     with browser() as opened:
         for _ in range(rounds):
-            with serving(root) as base:
-                cold.append(seconds_to_first_chart(opened, base, "/"))
-        warm: dict[str, list[float]] = {name: [] for name in PAGES}
-        rerun: dict[str, list[float]] = {name: [] for name in PAGES}
+            for name, server in (("gapless", serving(root)), ("bare", bare_page())):
+                with server as base:
+                    words_s, chart_s = cold(opened, base)
+                times.setdefault(f"{name} words", []).append(words_s)
+                times.setdefault(f"{name} chart", []).append(chart_s)
         with serving(root) as base:
-            for name in PAGES:
-                seconds_to_first_chart(opened, base, VIEWS[name])
-            for _ in range(rounds):
-                for name in PAGES:
-                    warm[name].append(seconds_to_first_chart(opened, base, VIEWS[name]))
-                    rerun[name].append(seconds_of_a_rerun(opened, base, VIEWS[name]))
-    print(f"  cold, first chart of the landing page: {median(cold):.2f} s")
-    for name in PAGES:
-        print(
-            f"  warm, {name}: new tab {median(warm[name]):.2f} s, "
-            f"a changed filter {median(rerun[name]):.2f} s"
-        )
+            seen = visit(opened, base)
+            seen.open("/")
+            for number in range(rounds + 1):
+                for title in PAGES:
+                    took = _switch(seen, title)
+                    if number:  # the first round loads what the browser keeps
+                        times.setdefault(title, []).append(took)
+    middle = {name: median(values) for name, values in times.items()}
+    for what in ("words", "chart"):
+        ours, bare = middle[f"gapless {what}"], middle[f"bare {what}"]
+        print(f"  cold, first {what}: {ours:.2f} s, {ours / bare:.2f} times a bare Streamlit page")
+    for title in PAGES:
+        print(f"  warm, {title}: {middle[title]:.2f} s")
+
+
+def _switch(seen: Visit, title: str) -> float:
+    """Seconds from choosing a page in the sidebar until its own chart is drawn."""
+    before = seen.page.locator("h1").inner_text()
+    began = time.perf_counter()
+    seen.page.get_by_role("link", name=title, exact=True).click()
+    seen.page.wait_for_function(
+        "(before) => document.querySelector('h1')?.innerText !== before", arg=before
+    )
+    seen.page.wait_for_selector(SETTLED)
+    seen.page.wait_for_selector(FIRST_CHART)
+    return time.perf_counter() - began
+
+
+def measure_server(root: str, rounds: int) -> None:
+    """The script of each page, without a browser."""
+    os.environ["GAPLESS_STORE"] = root
+    for path in ("claims", "ab", "run"):
+        app = AppTest.from_file(str(ROOT / "dashboard" / "app.py"), default_timeout=120).run()
+        app = app.switch_page(f"views/{path}.py").run()
+        took = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            app.run()
+            took.append(time.perf_counter() - began)
+        print(f"  server, {path}: {1e3 * median(took):.0f} ms")
 
 
 def measure_opening(root: str) -> None:
@@ -101,11 +155,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     missing = missing_browser()
+    logging.disable(logging.WARNING)  # Streamlit warns that it runs without a server
     for num_runs in options.runs:
         with tempfile.TemporaryDirectory() as folder:
             fill_many(Store(f"{folder}/runs"), num_runs)
             print(f"{num_runs:,} runs")
             measure_opening(f"{folder}/runs")
+            measure_server(f"{folder}/runs", options.rounds)
             if missing:
                 print(f"  pages not measured: {missing}")
             else:

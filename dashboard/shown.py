@@ -70,7 +70,7 @@ def filter_sidebar(found: Snapshot) -> None:
                 format="YYYY-MM-DD",
                 min_value=date(2020, 1, 1),
             )
-        st.caption(f"{len(found.facets):,} runs in {markdown_text(found.root)}")
+        st.caption(f"{len(found.facets):,} runs in {markdown_text(found.name)}")
         if found.problems:
             with st.expander(f"{len(found.problems)} folders are no readable run"):
                 for problem in found.problems[:50]:
@@ -147,7 +147,7 @@ def show_table(table: Table, csv: str, name: str) -> None:
 def empty(sentence: str, command: str) -> None:
     """Nothing to show, and what to type to have something."""
     st.info(sentence, icon=":material/inbox:")
-    st.code(command, language="bash")
+    st.code(command, language=None)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

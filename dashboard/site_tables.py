@@ -36,7 +36,7 @@ def show_audits(audits: Sequence[ArmAudit], name: str) -> None:
         words = "; ".join(f"{row.place}: {row.before:g} per step" for row in rows[:12])
         shown.show_chart(figure, words, f"sites-{name}")
     with right:
-        st.subheader("By module, before", anchor=False)
+        st.subheader("By module, before" if after else "By module", anchor=False)
         shown.show_chart(module_tree(rows), "Syncs per step by module.", f"tree-{name}")
         if after is not None and any(row.after for row in rows):
             st.subheader("By module, after", anchor=False)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,11 @@ class Snapshot:
     records: Sequence[RunRecord]
     facets: tuple[Facets, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def name(self) -> str:
+        """The store in a word: a page, or a picture of it, need not tell where folders lie."""
+        return self.root if "://" in self.root else PurePath(self.root).name
 
     @cached_property
     def _positions(self) -> dict[str, int]:

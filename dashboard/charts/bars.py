@@ -33,8 +33,8 @@ STRIP_PX = 11
 BAR_GAP_PX = 7
 BAND_GAP_PX = 12
 AXIS_PX = 44
-MAX_BESIDE = 23
-"""Longest label that still leaves room for the figure on the same line of a narrow chart."""
+MAX_BESIDE = 40
+"""Most letters of a label and its figure that fit on one line of the narrowest chart, 250 px."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Band:
 
 def interval_bars(bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%") -> Figure:
     """Bars from zero, whiskers for intervals, a shaded noise band; `axis` names the unit."""
-    longest = max((len(bar.label) for band in bands for bar in band.bars), default=0)
-    beside = longest <= MAX_BESIDE
+    bars = [bar for band in bands for bar in band.bars]
+    beside = all(len(bar.label) + len(bar.text) <= MAX_BESIDE for bar in bars)
     words: list[dict[str, Any]] = []
     shapes: list[dict[str, Any]] = []
     drawn: dict[Source, list[tuple[float, Bar]]] = {}

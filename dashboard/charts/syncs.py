@@ -75,9 +75,10 @@ def sites_chart(rows: Sequence[SiteRow], source: Source, limit: int = 12) -> Fig
         old = row.exposed_before_ms if exposed else row.before
         new = row.exposed_after_ms if exposed else row.after
         write = figures.milliseconds if exposed else figures.count
-        bars = [Bar("before", write(old), old, source)]
-        if row.after is not None:
-            bars.append(Bar("after", write(new), new, source))
+        if row.after is None:
+            bars = [Bar(row.kind, write(old), old, source)]
+        else:
+            bars = [Bar("before", write(old), old, source), Bar("after", write(new), new, source)]
         bands.append(Band(row.place, tuple(bars)))
     axis = "Device idle because of it, ms per step" if exposed else "Syncs per step"
     return interval_bars(bands, axis=axis, tick_format=",")

@@ -154,7 +154,7 @@ def page() -> None:
     if not listed:
         st.info(f"Nothing moved in {len(rows)} comparisons: switch off “Only what moved”.")
     else:
-        st.caption(f"{len(listed)} of {len(rows)} comparisons of {markdown_text(found.root)}")
+        st.caption(f"{len(listed)} of {len(rows)} comparisons in {markdown_text(found.name)}")
         shown.show_table(ab.COLUMNS.table(listed), rows_csv(ab.ArmRow, listed), "ab")
 
 

@@ -65,7 +65,7 @@ def page() -> None:
             "From torch.profiler on CUDA or ROCm, torch 1.9 or newer. The file is read in a "
             "process of its own and deleted; on your own machine the same audit is:"
         )
-        st.code("gapless audit trace.json.gz", language="bash")
+        st.code("gapless audit trace.json.gz", language=None)
         return
     held = st.session_state.get("opened")
     if held is None or held[0] != uploaded.file_id:

@@ -41,7 +41,7 @@ def _facts(record: RunRecord) -> None:
     for note in record.notes:
         st.text(note)
     st.caption("Command to repeat it")
-    st.code(record.command, language="bash", wrap_lines=True)
+    st.code(record.command, language=None, wrap_lines=True)
 
 
 def _samples(found: Snapshot, record: RunRecord) -> None:
@@ -92,7 +92,7 @@ def _one(found: Snapshot, record: RunRecord) -> None:
         msgspec.json.encode(msgspec.structs.replace(record, samples=None)), indent=2
     ).decode()
     with st.expander("Raw record"):
-        st.code(raw, language="json", height=400)
+        st.code(raw, language=None, height=400)
     st.download_button(
         "Download run.json", raw, f"{record.id}.json", "application/json", on_click="ignore"
     )

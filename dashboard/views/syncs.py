@@ -47,7 +47,7 @@ def page() -> None:
     if not record.audited_arms:
         shown.empty(
             "This run has counts and no audit, so no lines.",
-            f"gapless audit {record.scenario.name}",
+            f"gapless audit --scenario {record.scenario.name}",
         )
         return
     try:

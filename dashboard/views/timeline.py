@@ -40,9 +40,10 @@ def page() -> None:
     records = [found.records[n] for n in positions]
     if not records:
         shown.empty(
-            "No run here kept a trace of its arms.", "gapless bench SCENARIO --ladder --trace"
+            "No run here kept a trace of its arms. A trace of your own, or a modelled one, opens "
+            "under “Open a trace”:",
+            "gapless audit my_train.py:step --timeline timeline.json.gz",
         )
-        st.caption("A trace of your own can be opened without any run: see “Open a trace”.")
         return
     titles = shown.run_titles(records)
     of = st.selectbox(

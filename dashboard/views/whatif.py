@@ -25,7 +25,8 @@ def page() -> None:
     if not rows:
         shown.empty(
             "No modelled run here. One is made on any machine, without a GPU.",
-            "gapless reproduce --device emulated:B200",
+            "gapless model qwen3-8b-packed-sft --gpu B200 --gpu H100 "
+            "--arm checkpoint-reload=double-buffer",
         )
         return
     st.caption("Modelled: hatched. Nothing on this page was measured.")

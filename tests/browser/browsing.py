@@ -50,12 +50,19 @@ def find_chromium() -> str | None:
 @contextmanager
 def serving(store: str) -> Iterator[str]:
     """`gapless dashboard` on a free port; yields its address and stops it afterwards."""
+    words = ["-m", "gapless", "dashboard", "--no-browser", "--store", store]
+    with started(words, port_option="--port") as base:
+        yield base
+
+
+@contextmanager
+def started(words: list[str], *, port_option: str = "--server.port") -> Iterator[str]:
+    """A server run by this Python on a free port; yields its address and stops it afterwards."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "gapless", "dashboard", "--no-browser"]
     server = subprocess.Popen(
-        [*command, "--store", store, "--port", str(port)],
+        [sys.executable, *words, port_option, str(port)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -19,11 +19,11 @@
     }
     return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
   };
-  // Words on a shaded area of a chart, which Plotly inks for its shade; disabled controls; and the
-  // label of a slider, which hangs below the thumb that it is a part of.
+  // Words on a shaded area of a chart, which Plotly inks for its shade; disabled controls; and
+  // sliders, whose label hangs off the thumb that it is a part of, or greys when there is no choice.
   const left_out = [
     '[data-testid="stIconMaterial"]', "[disabled]", '[aria-disabled="true"]', '[role="slider"]',
-    ".treemaplayer", ".heatmaplayer", ".hm", '[data-testid="stSliderThumbValue"]',
+    ".treemaplayer", ".heatmaplayer", ".hm", '[data-testid="stSliderThumbValue"]', '[data-testid="stSlider"]',
   ].join(", ");
   const poor = [];
   const main = document.querySelector('[data-testid="stMain"]');

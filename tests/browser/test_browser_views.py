@@ -109,7 +109,7 @@ def test_an_uploaded_trace_shows_its_syncs(chromium: Any, made_up_server: str) -
     seen = visit(chromium, made_up_server)
     seen.open("/open")
     seen.page.locator('input[type="file"]').set_input_files(str(TRACE))
-    seen.page.wait_for_selector('[data-testid="stMetric"]', timeout=60_000)
+    seen.page.wait_for_selector('[data-testid="stPlotlyChart"] .main-svg', timeout=60_000)
     seen.settle()
     assert seen.page.locator('[data-testid="stMetricValue"]').first.inner_text() not in ("", "-")
     assert seen.page.get_by_text("Costliest places").count() == 1

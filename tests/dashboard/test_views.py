@@ -25,8 +25,8 @@ NEEDS = {
     "claims": "gapless reproduce",
     "ab": "gapless bench",
     "syncs": "gapless audit",
-    "timeline": "gapless bench",
-    "whatif": "gapless reproduce --device emulated:B200",
+    "timeline": "gapless audit",
+    "whatif": "gapless model",
     "run": "gapless reproduce",
     "open_trace": "gapless audit",
 }
