@@ -102,8 +102,8 @@ def parse_variants(text: str, choices: Choices) -> dict[str, str]:
             raise UsageError(f"The arm {text!r} sets {name} twice; keep one.")
         if name not in choices:
             raise UsageError(
-                f"Unknown optimization {name!r} in the arm {text!r}; "
-                f"this scenario takes {', '.join(choices)}."
+                f"{name!r} in the arm {text!r} is no optimization of this scenario; "
+                f"it takes {', '.join(choices)}."
             )
         names = [variant.name for variant in choices[name]]
         if value not in names:

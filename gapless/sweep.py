@@ -42,9 +42,12 @@ class Sweep:
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted; 3 a workload failed; 1 an arm fails parity; 0 otherwise."""
+        """130 interrupted; 3 a workload failed; 2 nothing could be measured; 1 an arm fails
+        parity; 0 otherwise."""
         if self.interrupted:
             return 130
+        if not self.records:
+            return 2
         if any(record.status == "failed" for record in self.records):
             return 3
         return int(any(not check.passed for record in self.records for check in record.parity))

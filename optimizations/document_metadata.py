@@ -154,7 +154,9 @@ class BatchCache:
                 self._entries = {}
                 self._batch = batch
             if key not in self._entries:
-                self._entries[key] = build()
+                # What inference mode makes, autograd cannot save when the same batch trains next.
+                with torch.inference_mode(mode=False):
+                    self._entries[key] = build()
             return cast("Value", self._entries[key])
 
     def clear(self) -> None:

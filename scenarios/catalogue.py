@@ -95,6 +95,9 @@ def get(name: str) -> Scenario:
     """The scenario of that name; raises `UsageError` that names the nearest ones."""
     if name in SCENARIOS:
         return SCENARIOS[name]
-    near = difflib.get_close_matches(name.lower(), SCENARIOS, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(SCENARIOS)}"
-    raise UsageError(f"There is no scenario {name!r}; {hint}.")
+    # The start of a name says more than its letters: qwen3-14b is meant by its own name first.
+    begun = [known for known in SCENARIOS if name and known.startswith(name.lower())]
+    alike = difflib.get_close_matches(name.lower(), SCENARIOS, n=3, cutoff=0.4)
+    near = begun or alike
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(SCENARIOS)}."
+    raise UsageError(f"There is no scenario {name!r}; {hint}")

@@ -64,5 +64,10 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             return msgspec.convert(dict(values), cls)
         except msgspec.ValidationError as error:
-            message = f"The scenario options cannot be used: {error}; see `gapless bench --help`."
+            # msgspec writes "Expected `int` >= 1 - at `$.tokens`".
+            what, _, field = str(error).partition(" - at `$.")
+            given = f" {field[:-1]}={values[field[:-1]]!r}" if field[:-1] in values else "s"
+            message = (
+                f"The scenario option{given} cannot be used: {what}; see gapless bench --help."
+            )
             raise UsageError(message) from error

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
-from gapless.cli.values import check_seconds, parse_precision
+from gapless.cli.values import check_seconds, check_threads, parse_precision
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from gapless.arms import Choices
     from harness.bench.plan import BenchPlan
     from harness.records import Arm, RunRecord
-    from scenarios.catalogue import Scenario
 
 
 def command(
@@ -113,14 +112,13 @@ def command(
     if store is not None and no_store:
         raise UsageError("--store and --no-store exclude each other; give one.")
 
-    from gapless.run import default_device, make_plan, variants_of
+    from gapless.run import applicable, default_device, make_plan, variants_of
     from scenarios.catalogue import get
     from scenarios.options import BuildOptions
 
     chosen = get(scenario)
     arms = _arms(
-        chosen,
-        variants_of(),
+        variants_of(applicable(chosen)),
         texts=arm or [],
         layouts={"--ladder": ladder, "--leave-one-out": leave_one_out, "--grid": grid},
         toggle=toggle or [],
@@ -145,7 +143,7 @@ def command(
         BuildOptions.from_mapping({k: v for k, v in asked.items() if v is not None}),
         budget_s=seconds,
         precision=half_width,
-        num_threads=threads,
+        num_threads=check_threads(threads),
         seed=seed,
         command=shlex.join(["gapless", *sys.argv[1:]]),
     )
@@ -156,7 +154,6 @@ def command(
 
 
 def _arms(
-    scenario: Scenario,
     choices: Choices,
     *,
     texts: list[str],
@@ -164,7 +161,6 @@ def _arms(
     toggle: list[str],
 ) -> tuple[Arm, ...]:
     from gapless.arms import grid, ladder, leave_one_out, parse_arms
-    from gapless.run import applicable
 
     asked = [name for name, wanted in layouts.items() if wanted] + ["--arm"] * bool(texts)
     if len(asked) != 1:
@@ -179,9 +175,11 @@ def _arms(
         return parse_arms(texts, choices)
     unknown = [name for name in toggle if name not in choices]
     if unknown:
-        raise UsageError(f"There is no optimization {unknown[0]!r}; choose {', '.join(choices)}.")
-    wanted = toggle or applicable(scenario)
-    toggled = {name: variants for name, variants in choices.items() if name in wanted}
+        raise UsageError(
+            f"--toggle {unknown[0]!r} is no optimization of this scenario; "
+            f"it takes {', '.join(choices)}."
+        )
+    toggled = {name: choices[name] for name in choices if not toggle or name in toggle}
     layout = {"--ladder": ladder, "--leave-one-out": leave_one_out, "--grid": grid}[asked[0]]
     return layout(toggled)
 

@@ -71,14 +71,15 @@ def command(
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep no record.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Model arms on GPUs that are not here: step time, exposed time, overlap and memory.
+    """Model arms on GPUs that are not here.
 
-    The bench's own code runs on the emulated device, and its clock is a model. Nothing is measured.
+    Step time, exposed time, overlap and memory: the bench's own code runs on the emulated device,
+    whose clock is a model. Nothing is measured.
     """
-    from gapless.arms import parse_arms
+    from gapless.arms import parse_arms, parse_variants
     from gapless.cli.progress import show_progress
     from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
-    from gapless.run import check_store, default_store, variants_of
+    from gapless.run import applicable, check_store, default_store, variants_of
     from gapless.tables import print_table
     from harness.emulator.gpus import find_gpu
     from scenarios.catalogue import get
@@ -86,8 +87,9 @@ def command(
     if store is not None and no_store:
         raise UsageError("--store and --no-store exclude each other; give one.")
     chosen = get(scenario)
-    settings = dict(text.partition("=")[::2] for text in setting or ())
-    arms = parse_arms(arm, variants_of(), settings=settings)
+    choices = variants_of(applicable(chosen))
+    settings = parse_variants(",".join(setting), choices) if setting else {}
+    arms = parse_arms(arm, choices, settings=settings)
     asked = {
         "fit": fit,
         "adapter": adapter,

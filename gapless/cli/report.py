@@ -49,7 +49,10 @@ def command(
     until: UntilFilter = "",
     run: RunFilter = None,
 ) -> None:
-    """Print verdicts and figures of the chosen runs; in GitHub Actions also as job summary."""
+    """Print the figures of the chosen runs.
+
+    Verdicts and intervals as text; in GitHub Actions also as the job's summary.
+    """
     if output not in ("md", "csv", "json"):
         raise UsageError(f"--format {output!r} is none; write md, csv or json.")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)

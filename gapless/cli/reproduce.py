@@ -65,10 +65,12 @@ def command(
     from gapless.sweep import sweep_claims
     from gapless.tables import print_table
     from harness.claim_rows import reproduce_table
+    from harness.machine import describe_machine
     from scenarios.published import CLAIMS
 
     claims = select_claims(CLAIMS, only or ())
     place = device or default_device()
+    describe_machine(place)  # an absent device is told here, in one sentence, not row by row
     root = store or default_store()
     check_store(root)
     sweep = sweep_claims(

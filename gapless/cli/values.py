@@ -19,6 +19,13 @@ def parse_precision(text: str) -> float:
     return share
 
 
+def check_threads(threads: int | None) -> int | None:
+    """Threads of one op, at least 1; `None` leaves torch its own number."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads {threads} computes nothing; give 1 or more.")
+    return threads
+
+
 def check_seconds(seconds: float) -> float:
     """Seconds above 0, and finite."""
     if not 0 < seconds < math.inf:

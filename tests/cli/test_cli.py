@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TINY = ["--layers", "2", "--tokens", "64", "--seconds", "1", "--threads", "1"]
 SCENARIO = "qwen3-0.6b-packed-sft"
+MODEL = ["model", SCENARIO, "--gpu", "B200", "--arm", "packed-metadata=cached"]
 
 
 def last_document(printed: str) -> dict:
@@ -31,12 +32,24 @@ def last_document(printed: str) -> dict:
         (["bench", SCENARIO], "Say which arms in one way, and none was given"),
         (["bench", "qwen3-15b-packed", "--ladder"], "There is no scenario 'qwen3-15b-packed'; did"),
         (["bench", SCENARIO, "--ladder", "--grid"], "and --ladder and --grid were given"),
-        (["bench", SCENARIO, "--arm", "x=y"], "Unknown optimization 'x'"),
-        (["bench", SCENARIO, "--ladder", "--toggle", "x"], "There is no optimization 'x'"),
+        (["bench", SCENARIO, "--arm", "x=y"], "'x' in the arm 'x=y' is no optimization"),
+        (["bench", SCENARIO, "--ladder", "--toggle", "x"], "--toggle 'x' is no optimization"),
+        (
+            ["bench", SCENARIO, "--arm", "moe-routing=argsort"],
+            "it takes packed-metadata, checkpoint-reload",
+        ),
+        (["bench", SCENARIO, "--ladder", "--threads", "0"], "--threads 0 computes nothing"),
+        (
+            [*MODEL, "--setting", "checkpoint-reload=gone"],
+            "checkpoint-reload has no variant 'gone'",
+        ),
         (["bench", SCENARIO, "--ladder", "--seconds", "0"], "--seconds 0 leaves no time"),
         (["bench", SCENARIO, "--ladder", "--seconds", "nan"], "--seconds nan leaves no time"),
         (["bench", SCENARIO, "--ladder", "--precision", "five"], "write it as 1%"),
-        (["bench", SCENARIO, "--ladder", "--dtype", "float8", "--dry-run"], "options cannot be"),
+        (
+            ["bench", SCENARIO, "--ladder", "--dtype", "float8", "--dry-run"],
+            "dtype='float8' cannot",
+        ),
         (["bench", SCENARIO, "--ladder", "--store", "a", "--no-store"], "exclude each other"),
         (
             ["bench", SCENARIO, "--arm", "checkpoint-reload=plain", "--attention", "varlen"],
@@ -48,6 +61,7 @@ def last_document(printed: str) -> dict:
         ),
         (["reproduce", "--only", "nothing"], "There is no claim 'nothing'; choose from"),
         (["reproduce", "--fit", "wide"], "--fit wide is unknown"),
+        (["reproduce", "--device", "tpu"], "'tpu' is not a device"),
         (["doctor", "--device", "tpu"], "'tpu' is not a device"),
     ],
 )

@@ -132,6 +132,7 @@ def test_one_ctrl_c_ends_the_sweep_and_keeps_the_runs_so_far(monkeypatch) -> Non
 @pytest.mark.parametrize(
     ("records", "code"),
     [
+        ([], 2),
         ([record()], 0),
         ([record(parity=(parity("a", passed=False),))], 1),
         ([record(status="failed", reason="r"), record(parity=(parity("a", passed=False),))], 3),

@@ -69,6 +69,20 @@ def test_a_new_batch_is_never_served_from_the_old_one() -> None:
     attachment.detach()
 
 
+@pytest.mark.parametrize("variant", ["cached", "collator"])
+def test_a_batch_evaluated_in_inference_mode_can_train_next(variant: str) -> None:
+    model, row = tiny_model("llama"), packed_row(LENGTHS)
+    attachment = PackedMetadata().attach(model)
+    attachment.select(variant)
+    with torch.inference_mode():
+        model(**row)
+    after_evaluation = logits_and_gradients(model, row)
+    attachment.select(variant)  # forgets the batch
+    for name, value in logits_and_gradients(model, row).items():
+        assert torch.equal(value, after_evaluation[name]), name
+    attachment.detach()
+
+
 def test_detach_leaves_the_model_and_the_library_as_before() -> None:
     for family in ("llama", "gpt-oss"):
         model = tiny_model(family)
