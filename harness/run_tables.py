@@ -43,9 +43,13 @@ def parity_text(checks: tuple[Parity, ...]) -> str:
 
 
 def speedup_text(comparison: Comparison) -> str:
-    """`+8.4% [+7.9%, +8.9%]`; one block has no interval, and says so."""
+    """`+8.4% [+7.9%, +8.9%]`; one measured block has no interval, and says so.
+
+    A modelled clock repeats itself exactly: its one block is all there is to know.
+    """
     if comparison.num_blocks < 2:
-        return f"{figures.percent(comparison.speedup)} (one block)"
+        text = figures.percent(comparison.speedup)
+        return f"{text} (one block)" if comparison.source == "measured" else text
     interval = figures.speedup_range(comparison.low, comparison.high)
     return f"{figures.percent(comparison.speedup)} {interval}"
 
