@@ -81,6 +81,11 @@ def make_batches(
     batches = tuple(
         _batch(row, pool, num_tokens, vocab_size, tokenizer.padding_id) for row in chosen
     )
+    if not all(batch.num_predicted for batch in batches):
+        raise UsageError(
+            f"The documents of {data or SAMPLE} are one token long by the tokenizer "
+            f"{tokenizer.name}, so no token is predicted; give longer ones."
+        )
     return batches, _summarize(data, tokenizer, chosen, num_tokens)
 
 

@@ -59,6 +59,7 @@ def pretrained_model(
 
     Raises `UsageError` where nothing can be loaded or the architecture is not `model_type`.
     """
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     local = not is_hub_id(source)
@@ -72,7 +73,7 @@ def pretrained_model(
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=attention, local_files_only=local
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         wanted = "a folder with config.json and the weights, or a hub id `owner/name`"
         raise UsageError(
             f"No model can be loaded from {source} ({_first_line(error)}); give {wanted}."

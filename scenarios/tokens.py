@@ -95,7 +95,8 @@ def load_tokenizer(name: str | None, weights: str) -> Tokenizer:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=not is_hub_id(source))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # The last two where a file is JSON, but not of the shape that the library reads.
         raise UsageError(
             f"No tokenizer can be loaded from {source}; give `--tokenizer` a folder that has "
             "tokenizer.json and tokenizer_config.json, or `bytes`."

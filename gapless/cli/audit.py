@@ -155,9 +155,10 @@ def command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Count what makes the host wait for the GPU, by source line, with the cost and the remedy.
+    """Find what makes the host wait for the GPU.
 
-    Needs no GPU: a step or script runs on an emulated one.
+    By source line, with the cost and the remedy. Needs no GPU: a step or script runs on an emulated
+    one.
     """
     words = target or []
     if (scenario is None) == (not words):

@@ -136,3 +136,13 @@ def test_too_little_text_is_an_error_that_names_the_file(tmp_path):
     data = write_documents(tmp_path / "a.jsonl", ["a"])
     with pytest.raises(UsageError, match=r"a\.jsonl gives 0 tokens"):
         batches_of(data, tokenizer=Nothing())
+
+
+def test_documents_of_one_token_are_an_error_not_a_loss_that_is_no_number(tmp_path):
+    class Letters(ByteTokenizer):
+        def encode(self, document):
+            return list(document.encode())
+
+    data = write_documents(tmp_path / "letters.jsonl", ["a", "b", "c"])
+    with pytest.raises(UsageError, match=r"letters\.jsonl are one token long"):
+        batches_of(data, tokenizer=Letters(), num_documents=None)

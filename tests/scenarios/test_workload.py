@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -252,3 +253,14 @@ def test_a_step_runs_on_a_gpu_from_pinned_batches():
     workload.backward()
     workload.optimizer_step()
     assert torch.isfinite(workload.forward())
+
+
+def test_damaged_weights_and_tokenizers_are_named(saved_model, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(saved_model, damaged)
+    (damaged / "model.safetensors").write_bytes(b"not tensors at all")
+    with pytest.raises(UsageError, match=r"No model can be loaded from .*damaged"):
+        build(num_layers=None, weights=str(damaged), tokenizer="bytes")
+    (damaged / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(UsageError, match=r"No tokenizer can be loaded from .*damaged"):
+        build(tokenizer=str(damaged))
