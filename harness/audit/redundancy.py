@@ -7,7 +7,7 @@ attribute of a module, is a group of its own: each is removed by itself, by maki
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,9 +121,13 @@ def groups_of(forward: ForwardWork) -> Iterator[Group]:
         if all(work.is_upload for work in works):
             yield from _fresh_uploads(works, forward.known_hosts)
         else:
-            first, again = works[0].occurrences[0], [o for w in works for o in w.occurrences[1:]]
+            if all(work.is_fill for work in works):
+                continue
+            times = _times(works)
+            first = next(w.occurrences[0] for w in works if len(w.occurrences) == times)
+            again = [o for work in works for o in work.occurrences[1:]]
             if _is_worth_a_line(works, first, again):
-                yield Group(works, _times(works), first, again)
+                yield Group(works, times, first, again)
     for work in forward.works.values():
         if work.is_upload:
             yield from _lasting_uploads(work, forward.known_hosts)
@@ -192,9 +196,9 @@ def _chains(works: list[Work]) -> Iterator[list[Work]]:
 
 
 def _times(works: list[Work]) -> int:
-    """How often a group was computed: by modules where modules compute it, else by its ops."""
-    calls = {o.module_call for work in works for o in work.occurrences if o.module_call}
-    return max(len(calls), min(len(work.occurrences) for work in works))
+    """How often a group was computed: as often as most of its ops; fills serve others, too."""
+    counts = Counter(len(work.occurrences) for work in works if not work.is_fill)
+    return min(counts, key=lambda count: (-counts[count], count))
 
 
 def _is_worth_a_line(works: list[Work], first: Occurrence, again: list[Occurrence]) -> bool:

@@ -32,7 +32,7 @@ def find(report: AuditReport, left: list[Site]) -> Iterator[Finding]:
     for same in _by_place(groups):
         lines = {line for g in same for line in (g.first, *g.repeats)}
         sites = [site for site in left if _place_of(site) in lines]
-        if _mostly_first(same, sites):
+        if _is_of_another_kind(same, sites):
             continue
         yield _finding(report, same, sites)
         left[:] = [site for site in left if site not in sites]
@@ -49,11 +49,12 @@ def _by_place(groups: Sequence[RedundantGroup]) -> Iterator[list[RedundantGroup]
     yield from places.values()
 
 
-def _mostly_first(groups: Sequence[RedundantGroup], sites: Sequence[Site]) -> bool:
-    """Whether the reads at this place are mostly of values not read before."""
+def _is_of_another_kind(groups: Sequence[RedundantGroup], sites: Sequence[Site]) -> bool:
+    """Whether these are reads alone, mostly of values not read before, or claimed already."""
+    if any(set(group.ops) != {_READ} for group in groups):
+        return False
     waits = sum(site.count_per_step * site.syncs_per_call for site in sites)
-    reads = all(set(group.ops) == {_READ} for group in groups)
-    return reads and 2 * sum(group.syncs for group in groups) < waits
+    return not sites or 2 * sum(group.syncs for group in groups) < waits
 
 
 def _place_of(site: Site) -> str:
@@ -70,9 +71,8 @@ def _finding(
     statement = None if line is None else statement_at(file, line)
     function = statement.function.name if statement and statement.function else None
     known = known_line(file, function)
-    # What waits for constants has a finding of its own, where it is read.
-    waits = sum(site.count_per_step * site.syncs_per_call for site in sites)
-    syncs = waits or sum(group.syncs for group in groups if not group.across_steps)
+    # A wait that another line makes, on reading the value, belongs to that line's finding.
+    syncs = sum(site.count_per_step * site.syncs_per_call for site in sites)
     steps = report.steps or 1
     exposed = [s.exposed_ms for s in sites if s.exposed_ms is not None]
     span = None if report.timeline.span_ms is None else report.timeline.span_ms / steps
