@@ -10,7 +10,7 @@ import typer
 
 from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
 from gapless.cli.values import check_seconds, check_threads, parse_precision
-from harness.errors import UsageError
+from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gapless.arms import Choices
@@ -208,16 +208,25 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
 def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     from gapless.cli.progress import show_progress
     from gapless.documents import run_document
-    from gapless.run import carry_out, check_store, default_store
+    from gapless.run import check_store, default_store
     from gapless.tables import print_table
     from harness.bench.interrupts import Interrupts
+    from harness.bench.runner import run_plan
     from harness.run_tables import run_tables
+    from harness.store import Store
 
     root = (store or default_store()) if keep else None
     if root is not None:
         check_store(root)
     with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
-        record = carry_out(plan, store=root, on_progress=on_progress, interrupts=interrupts)
+        record, samples = run_plan(plan, on_progress=on_progress, interrupts=interrupts)
+    not_kept: StoreError | None = None
+    if root is not None:
+        try:
+            record = Store(root).write(record, samples)
+        except StoreError as error:
+            # The figures are shown all the same: they took minutes, and the disk may be full.
+            not_kept = error
     for table in run_tables(record):
         if table.rows:
             print_table(table)
@@ -225,10 +234,12 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
         print(f"Note: {sentence}")
     if record.reason:
         print(f"{record.status.capitalize()}: {record.reason}")
-    if root is not None:
+    if root is not None and not_kept is None:
         print(f"Record: {root.rstrip('/')}/{record.id}")
     if json:
         print(run_document(record))
+    if not_kept is not None:
+        raise not_kept
     return _exit_code(record, interrupted=interrupts.count > 0)
 
 

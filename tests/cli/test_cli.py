@@ -10,8 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from small_records import record
 
 from gapless.cli.main import EXIT_UNEXPECTED, main
+from harness.errors import StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,6 +185,21 @@ def test_a_store_that_cannot_be_written_is_named_before_measuring(capsys, tmp_pa
             "name another.\n"
         ),
     )
+
+
+def test_figures_are_shown_where_the_store_fails_after_the_run(capsys, monkeypatch) -> None:
+    from harness.store import Store
+
+    def full(store, run, samples):
+        raise StoreError("The store cannot take the run: the disk is full.")
+
+    monkeypatch.setattr("harness.bench.runner.run_plan", lambda plan, **_: (record(), ()))
+    monkeypatch.setattr(Store, "write", full)
+    assert main(["bench", SCENARIO, "--arm", "packed-metadata=cached", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert last_document(captured.out)["id"] == record().id
+    assert "Record:" not in captured.out
+    assert captured.err.endswith("the disk is full.\n")
 
 
 def test_list_names_everything_that_can_be_typed(capsys) -> None:
