@@ -123,11 +123,11 @@ def groups_of(forward: ForwardWork) -> Iterator[Group]:
         else:
             if all(work.is_fill for work in works):
                 continue
-            times = _times(works)
-            first = next(w.occurrences[0] for w in works if len(w.occurrences) == times)
+            common = _common_count(works)
+            first = next(w.occurrences[0] for w in works if len(w.occurrences) == common)
             again = [o for work in works for o in work.occurrences[1:]]
             if _is_worth_a_line(works, first, again):
-                yield Group(works, times, first, again)
+                yield Group(works, _times(works, common), first, again)
     for work in forward.works.values():
         if work.is_upload:
             yield from _lasting_uploads(work, forward.known_hosts)
@@ -195,10 +195,16 @@ def _chains(works: list[Work]) -> Iterator[list[Work]]:
     yield from parts.values()
 
 
-def _times(works: list[Work]) -> int:
-    """How often a group was computed: as often as most of its ops; fills serve others, too."""
+def _common_count(works: list[Work]) -> int:
+    """How often most of the ops of a group ran; fills serve others, too."""
     counts = Counter(len(work.occurrences) for work in works if not work.is_fill)
     return min(counts, key=lambda count: (-counts[count], count))
+
+
+def _times(works: list[Work], common: int) -> int:
+    """How often a group was computed: by modules where several compute it, else by its ops."""
+    calls = {o.module_call for work in works for o in work.occurrences if o.module_call}
+    return min(common, len(calls)) if len(calls) > 1 else common
 
 
 def _is_worth_a_line(works: list[Work], first: Occurrence, again: list[Occurrence]) -> bool:
