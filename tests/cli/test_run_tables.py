@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 import pytest
 from small_records import claim, comparison, parity, record
 
 from gapless.documents import reproduce_document, run_document
 from gapless.tables import PIPE_WIDTH, print_table
-from harness.claim_rows import rows_from_records
+from harness.claim_rows import reproduce_table, rows_from_records
 from harness.records import MemoryPeak, SyncCount
 from harness.run_tables import parity_text, run_tables, speedup_text
 
@@ -79,6 +81,18 @@ def test_print_keeps_brackets_and_numbers_the_notes(capsys: pytest.CaptureFixtur
     assert "Speedup [interval]" in printed
     assert "+20.0% [+18.0%, +22.0%]" in printed
     assert all(len(line) <= PIPE_WIDTH for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_no_figure_is_lost_in_a_narrow_terminal(capsys, monkeypatch, columns: int) -> None:
+    table = reproduce_table(rows_from_records([claim("c1")], [record(claims=(claim("c1"),))]))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(table)
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert all(len(line) <= columns for line in printed.splitlines())
+    for cell in table.rows[0]:
+        assert cell in printed
 
 
 def test_run_document_has_the_contract_and_writes_unknown_as_null() -> None:
