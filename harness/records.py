@@ -179,7 +179,7 @@ class Parity(Record, frozen=True, kw_only=True):
     arm: str
     baseline: str
     quantity: str
-    """`loss`, `gradients`, or `parameters after step`."""
+    """`loss` or `gradients`."""
     passed: bool
     bitwise: bool
     """Every number equal to the last bit."""
