@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapless.cli.main import VERBS, main
+from gapless.published_models import published_models
 from harness.claim_rows import reproduce_table, rows_from_records
 from harness.store import Store
 from harness.tables import to_markdown
@@ -60,7 +61,7 @@ def readme_with_table(readme: str, *, latest: bool) -> str:
     store = Store(str(ROOT / "results"))
     ids = latest_runs(store) if latest else match["runs"].split()
     records = [store.read(run) for run in ids]
-    rows = rows_from_records(CLAIMS, records)
+    rows = rows_from_records(CLAIMS, records, modelled=published_models())
     lines = to_markdown(reproduce_table(rows)).split("\n\n", 1)
     notes = f"<details><summary>Notes</summary>\n\n{lines[1]}\n\n</details>"
     parts = [f"<!-- runs: {' '.join(ids)} -->", lines[0], steadiness(records), notes]
@@ -70,7 +71,11 @@ def readme_with_table(readme: str, *, latest: bool) -> str:
 
 def latest_runs(store: Store) -> list[str]:
     """For each claim the newest complete run that speaks to it, each run once."""
-    complete = [record for record in store.listing().records if record.status == "complete"]
+    complete = [
+        record
+        for record in store.listing().records
+        if record.status == "complete" and record.source == "measured"
+    ]
     newest = (
         next((r.id for r in complete if any(other.id == claim.id for other in r.claims)), None)
         for claim in CLAIMS

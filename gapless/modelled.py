@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from harness.bench.events import Progress
-    from harness.records import Arm, Phase, RunRecord
+    from harness.records import Arm, Claim, Phase, RunRecord
     from scenarios.catalogue import Scenario
 
 SWEPT = {
@@ -47,6 +47,7 @@ def model_scenario(
     options: Mapping[str, Any],
     *,
     store: str | None,
+    claims: Sequence[Claim] = (),
     command: str = "",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunRecord:
@@ -66,6 +67,7 @@ def model_scenario(
         warmup_steps=2,
         measure_parity=False,
         measure_energy=False,
+        claims=tuple(claims),
         command=command,
     )
     return carry_out(

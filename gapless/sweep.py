@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gapless.published_models import published_models
 from gapless.run import carry_out, make_plan
 from harness.bench.interrupts import Interrupts
 from harness.claim_rows import ReproduceRow, rows_from_records
@@ -54,7 +55,9 @@ class Sweep:
 
     def rows(self, claims: Sequence[Claim]) -> tuple[ReproduceRow, ...]:
         """One row a claim."""
-        return rows_from_records(claims, self.records, needs=self.needs)
+        return rows_from_records(
+            claims, self.records, needs=self.needs, modelled=published_models()
+        )
 
 
 def sweep_claims(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harness import figures
+from harness.dominance import what_dominates
 from harness.records import Claim, Comparison, Parity, Record, RunRecord
 from harness.run_tables import noise_floor, parity_of, parity_text, speedup_text
 from harness.tables import Notes, Table
@@ -27,6 +30,12 @@ class ReproduceRow(Record, frozen=True, kw_only=True):
     parity: tuple[Parity, ...] = ()
     baseline_tokens_per_s: float | None = None
     tokens_per_s: float | None = None
+    modelled: Comparison | None = None
+    """The same comparison by the virtual clock, at the real size on `modelled_gpu`."""
+    modelled_gpu: str | None = None
+    modelled_run: str | None = None
+    dominates: str | None = None
+    """What decides the modelled comparison, in one sentence."""
     differs: tuple[str, ...] = ()
     """How this run was set up, and what is known of the published set-up."""
     needs: str | None = None
@@ -38,8 +47,11 @@ def rows_from_records(
     records: Sequence[RunRecord],
     *,
     needs: Mapping[str, str] | None = None,
+    modelled: Sequence[RunRecord] = (),
 ) -> tuple[ReproduceRow, ...]:
     """One row a claim, from the first record that speaks to it.
+
+    `modelled` are records of the virtual clock at the real size; each row takes the first as well.
 
     `needs` has, for ids of claims without a record, a sentence that says why there is none.
     """
@@ -48,10 +60,27 @@ def rows_from_records(
         record = next((r for r in records if any(other.id == claim.id for other in r.claims)), None)
         if record is None:
             unasked = f"Not measured; needs `gapless reproduce --only {claim.id}`."
-            rows.append(ReproduceRow(claim=claim, needs=(needs or {}).get(claim.id, unasked)))
+            row = ReproduceRow(claim=claim, needs=(needs or {}).get(claim.id, unasked))
         else:
-            rows.append(claim_row(claim, record))
+            row = claim_row(claim, record)
+        rows.append(_with_model(row, modelled))
     return tuple(rows)
+
+
+def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRow:
+    claim = row.claim
+    for record in modelled:
+        if any(other.id == claim.id for other in record.claims):
+            return msgspec.structs.replace(
+                row,
+                modelled=_comparison(
+                    record, _arm_of(record, claim.optimization, claim.variant), claim
+                ),
+                modelled_gpu=record.machine.device.removeprefix("emulated-").upper(),
+                modelled_run=record.id,
+                dominates=what_dominates(claim, record),
+            )
+    return row
 
 
 def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
@@ -133,7 +162,7 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
     cells = []
     for row in rows:
         claim = row.claim
-        remarks = (*filter(None, (row.needs,)), *row.differs, *claim.caveats)
+        remarks = (*filter(None, (row.needs, row.dominates)), *row.differs, *claim.caveats)
         noise = row.noise
         cells.append(
             (
@@ -141,6 +170,7 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
                 claim.model,
                 claim.phase,
                 published_text(claim) + (f" ({claim.gpu})" if claim.gpu else ""),
+                _modelled_text(row),
                 speedup_text(row.measured) if row.measured else figures.UNKNOWN,
                 row.measured.verdict if row.measured else figures.UNKNOWN,
                 parity_text(row.parity),
@@ -156,6 +186,7 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
             "Model",
             "Phase",
             "Published",
+            "Modelled there",
             "Measured here",
             "Verdict",
             "Parity",
@@ -174,6 +205,12 @@ def published_text(claim: Claim) -> str:
     if claim.value_high is None:
         return figures.percent(claim.value)
     return f"{figures.percent(claim.value)} to {figures.percent(claim.value_high)}"
+
+
+def _modelled_text(row: ReproduceRow) -> str:
+    if row.modelled is None:
+        return figures.UNKNOWN
+    return f"{figures.percent(row.modelled.speedup)} ({row.modelled_gpu})"
 
 
 def _half_width(noise: Comparison) -> str:

@@ -12,6 +12,7 @@ from gapless import __version__
 from gapless.cli import (
     audit,
     bench,
+    calibrate,
     dashboard,
     doctor,
     export,
@@ -41,6 +42,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce.command,
     "bench": bench.command,
     "model": model.command,
+    "calibrate": calibrate.command,
     "audit": audit.command,
     "list": listing.command,
     "doctor": doctor.command,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from harness.emulator.timeline import QueueTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from harness.emulator.gpus import GpuSpec
     from harness.emulator.timeline import WorkKind
@@ -76,11 +77,16 @@ class Costs:
     pageable_gb_per_s: float = 11.0
     """A copy from or to pageable memory goes through a staging buffer, which the host fills."""
     copy_latency_ns: int = 1_800
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """Measured: class of ops -> (FLOPs or bytes, nanoseconds), rising. They come before rates."""
 
     def kernel_ns(self, work: Work) -> int:
         """Device time of one op; 0 for a view or for no elements."""
         if work.kind == "view" or not (work.flops if work.matrix else work.num_bytes):
             return 0  # torch returns before it launches anything on no elements
+        curve = self.curves.get(work.kind)
+        if curve:
+            return round(interpolate(curve, work.flops or work.num_bytes))
         share = self.efficiency[work.kind]
         shortest = self.efficiency["kernel_us"] * 1e3 * work.num_kernels
         memory_share = self.efficiency["elementwise"] if work.kind in _FLOPS_BOUND else share
@@ -130,6 +136,22 @@ class Costs:
             elif columns % 8:
                 ns /= self.efficiency["misaligned_columns"]
         return ns
+
+
+def interpolate(curve: Sequence[tuple[float, float]], amount: float) -> float:
+    """Nanoseconds for `amount`, straight between measured points on logarithmic axes.
+
+    Below the first point the time is that point's; beyond the last it grows in proportion.
+    """
+    if amount <= curve[0][0]:
+        return curve[0][1]
+    last_amount, last_ns = curve[-1]
+    if amount >= last_amount:
+        return last_ns * amount / last_amount
+    place = bisect_right(curve, amount, key=lambda point: point[0])
+    (low, low_ns), (high, high_ns) = curve[place - 1], curve[place]
+    part = math.log(amount / low) / math.log(high / low)
+    return low_ns * (high_ns / low_ns) ** part
 
 
 def _tile(length: int) -> int:

@@ -243,10 +243,12 @@ def attention_flops(
     else:
         registered = _registered(func, args, kwargs, result)
         if registered is None:
-            # Flash kernels take (batch, length, heads, size), torch's take heads before length.
-            batch, rows, heads, size = query.shape
-            columns = key.shape[1]
-            registered = products * batch * heads * rows * columns * (size + value.shape[-1])
+            # torch's own ops take heads before length, flash kernels length before heads.
+            heads_first = func._schema.name.startswith("aten::")
+            rows_at = -2 if heads_first else -3
+            rows, columns = query.shape[rows_at], key.shape[rows_at]
+            rest = query.numel() // max(rows * query.shape[-1], 1)
+            registered = products * rest * rows * columns * (query.shape[-1] + value.shape[-1])
         flops = registered
     return (flops // 2 if causal else flops), packed
 

@@ -1,0 +1,117 @@
+"""The catalogue and the cost model: figures that hold for every GPU, and a few worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.emulator.costs import Costs, catalogue_costs, interpolate
+from harness.emulator.gpus import find_gpu, gpu_names
+from harness.emulator.timeline import QueueTimes
+from harness.emulator.work import Matrix, Work, work_of
+from harness.errors import UsageError
+
+aten = torch.ops.aten
+GPUS = gpu_names()
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def costs(gpu: str = "H100") -> Costs:
+    return catalogue_costs(find_gpu(gpu))
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_has_a_source_and_a_cost_for_each_class(name: str) -> None:
+    gpu = find_gpu(name)
+    assert gpu.source
+    assert gpu.link_gb_per_s < gpu.memory_gb_per_s
+    assert all(rate > 0 for rate in gpu.tflops.values())
+    priced = costs(name)
+    for share in ("gemm", "attention_backward", "elementwise", "sort", "dequantize", "optimizer"):
+        assert 0 < priced.efficiency[share] <= 1
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["RTX4090", "RTX5090", "RTX5090-Laptop", "A100", "A100-40GB", "L40S", "H100", "H100-PCIe",
+     "H200", "B200", "B300", "GB10", "MI300X"],
+)  # fmt: skip
+def test_the_catalogue_has_the_gpus_people_ask_for(wanted: str) -> None:
+    assert find_gpu(wanted.lower()).key == wanted
+
+
+def test_an_unknown_gpu_is_named_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match=r"'H900'.*H100"):
+        find_gpu("H900")
+
+
+def test_only_the_unified_device_has_no_link_of_its_own() -> None:
+    assert [name for name in GPUS if find_gpu(name).unified_memory] == ["GB10"]
+
+
+def test_flops_and_bytes_of_a_product() -> None:
+    a, b = meta(64, 128), meta(128, 32)
+    work = work_of(aten.mm.default, (a, b), {}, meta(64, 32))
+    assert work.flops == 2 * 64 * 128 * 32
+    assert work.num_bytes == 2 * (64 * 128 + 128 * 32 + 64 * 32)
+    assert work.matrix == Matrix(1, 64, 32, 128)
+    assert (work.kind, work.dtype) == ("gemm", "bfloat16")
+
+
+def test_an_expanded_tensor_is_read_once() -> None:
+    bias = meta(1, 1024).expand(512, 1024)
+    x = meta(512, 1024)
+    work = work_of(aten.add.Tensor, (x, bias), {}, x)
+    assert work.num_bytes == 2 * (2 * 512 * 1024 + 1024)
+
+
+def test_views_and_empty_memory_run_nothing() -> None:
+    x = meta(4, 8)
+    for op, args in (
+        (aten.view.default, (x, [32])),
+        (aten.t.default, (x,)),
+        (aten.slice.Tensor, (x, 0, 0, 2)),
+        (aten.empty_like.default, (x,)),
+    ):
+        assert work_of(op, args, {}, x).kind == "view"
+
+
+def test_causal_packed_attention_counts_each_document_by_itself() -> None:
+    from torch.nn.attention import varlen  # registers the op
+
+    del varlen
+    heads, size, lengths = 4, 64, [100, 28]
+    q = meta(128, heads, size)
+    boundaries = torch.tensor([0, 100, 128], dtype=torch.int32)
+    op = torch.ops.torch_attn._varlen_attn.default
+    work = work_of(op, (q, q, q, boundaries, boundaries, 100, 100, True), {}, q)
+    assert work.flops == sum(4 * heads * size * n * n for n in lengths) // 2
+    assert work.depends_on_data
+
+
+def test_no_elements_take_no_time() -> None:
+    empty = work_of(aten.mm.default, (meta(0, 8), meta(8, 8)), {}, meta(0, 8))
+    assert costs().kernel_ns(empty) == 0
+
+
+def test_more_work_never_takes_less_time() -> None:
+    priced = costs("B200")
+    times = [
+        priced.kernel_ns(Work("aten::mm", "gemm", 2 * 4096 * n * 4096, 1, "bfloat16",
+                              Matrix(1, 4096, n, 4096)))
+        for n in (16, 64, 128, 512, 2048, 8192, 32_768)
+    ]  # fmt: skip
+    assert times == sorted(times)
+
+
+def test_a_measured_curve_takes_the_place_of_the_rates() -> None:
+    from dataclasses import replace
+
+    curve = ((1e3, 100.0), (1e5, 10_000.0))
+    priced = replace(costs(), curves={"elementwise": curve}, queue=QueueTimes())
+    assert priced.kernel_ns(Work("aten::add", "elementwise", 0, 10_000)) == 1000
+    assert interpolate(curve, 10.0) == 100.0
+    assert interpolate(curve, 1e6) == pytest.approx(100_000.0)
