@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.audit.findings.text import finding_lines
 from harness.audit.modelled_text import modelled_lines, race_lines
 from harness.audit.remedies import remedy_for
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from harness.audit.findings.finding import Finding
     from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
 
 TOP = 20
 """Sites shown where nobody asks for more."""
+_TOP_FINDINGS = 5
 _TOP_GROUPS = 5
 MIN_WIDTH = 50
 _NARROW = 90
@@ -97,7 +100,10 @@ def _blocks(report: AuditReport, width: int, top: int) -> Iterator[RenderableTyp
         yield Text(f"and {len(hidden)} more sites with {waits} syncs per step (--all shows them)")
     yield from _totals(report)
     yield from (Text(line) for line in modelled_lines(report, short_path))
-    yield from _remedies(shown)
+    if report.findings:
+        yield from _findings(report.findings)
+    else:
+        yield from _remedies(shown)
     yield from _redundant(report.redundant_groups)
     yield from _listed("Races", list(race_lines(report, short_path)))
     yield from _listed("Intended waits", [_intended(site) for site in report.intended])
@@ -248,6 +254,13 @@ def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
     """One line for each kind that is shown."""
     advice = {site.kind: site.remedy or remedy_for(site.kind) for site in sites}
     yield from _listed("What to do", [f"{kind}: {text}" for kind, text in advice.items() if text])
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:_TOP_FINDINGS]]
+    if len(findings) > _TOP_FINDINGS:
+        lines.append(f"and {len(findings) - _TOP_FINDINGS} more findings (--json has all)")
+    yield from _listed("What to do", lines)
 
 
 def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:

@@ -40,8 +40,12 @@ def _polled(statement: Statement | None) -> tuple[str, str]:
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
             left, right = node.left, node.comparators[0]
             if isinstance(right, ast.Name) and right.id in targets:
-                return ast.unparse(left), f"{ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
-    return "top_k_index", f"{ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+                return ast.unparse(left), f"{_target(loop)} in {ast.unparse(loop.iter)}"
+    return "top_k_index", f"{_target(loop)} in {ast.unparse(loop.iter)}"
+
+
+def _target(loop: ast.For) -> str:
+    return ast.unparse(loop.target).strip("()")
 
 
 RULE = Rule(
