@@ -398,6 +398,57 @@ def test_no_wait_is_lost_or_counted_twice() -> None:
     assert sum(finding.syncs_per_step for finding in found) == len(kinds)
 
 
+def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> None:
+    from harness.audit.details import PollingLoop, TraceDetails
+
+    polling = PollingLoop(
+        site=1, scope="Moe_0", calls=2, reads_per_call=8.0, max_reads_per_call=8, blocked_ms=1.0,
+        exposed_ms=1.0,
+    )  # fmt: skip
+    traced = report(site(module="a"), site(module="b"), trace=TraceDetails(polling=(polling,)))
+
+    assert {(f.kind, f.module) for f in find(traced)} == {
+        ("scalar-read", "a"),
+        ("polling-loop", "b"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("on_compute", "exposed_ms", "kinds"),
+    [(6, 20.0, ["serialized-copy"]), (0, 20.0, []), (6, 0.1, [])],
+)
+def test_copies_that_compute_stands_behind(
+    on_compute: int, exposed_ms: float, kinds: list[str]
+) -> None:
+    from harness.audit.details import TraceDetails
+    from harness.audit.report import AuditTimeline
+
+    traced = report(
+        timeline=AuditTimeline(span_ms=100.0),
+        trace=TraceDetails(copies_on_compute_stream=on_compute, copy_exposed_ms=exposed_ms),
+    )
+    assert [finding.kind for finding in find(traced)] == kinds
+
+
+def launches(idle_ms: float, small: float) -> AuditReport:
+    from harness.audit.details import SmallKernels, TraceDetails
+    from harness.audit.report import AuditTimeline
+
+    return report(
+        timeline=AuditTimeline(span_ms=100.0, idle_slow_host_ms=idle_ms),
+        trace=TraceDetails(
+            small_kernels=SmallKernels(threshold_us=10.0, count_share=small, time_share=0.1)
+        ),
+    )
+
+
+def test_small_kernels_and_an_idle_device_are_launch_bound() -> None:
+    (finding,) = find(launches(40.0, 0.9))
+    assert (finding.kind, finding.severity, finding.exposed_ms) == ("launch-bound", "high", 20.0)
+    assert find(launches(5.0, 0.9)) == ()
+    assert find(launches(40.0, 0.1)) == ()
+
+
 def test_findings_survive_json() -> None:
     with EmulatedAudit(boundary="explicit") as running:
         F.relu(torch.ones(2, device="cuda")).sum().item()

@@ -26,7 +26,7 @@ from harness.audit.findings.finding import Finding, ranked
 
 if TYPE_CHECKING:
     from harness.audit.findings.rule import Rule
-    from harness.audit.report import AuditReport
+    from harness.audit.report import AuditReport, Site
 
 RULES: tuple[Rule, ...] = (
     unneeded_copy.RULE,
@@ -52,14 +52,24 @@ KINDS: tuple[str, ...] = (
 
 def find(report: AuditReport) -> tuple[Finding, ...]:
     """All findings of a report, dearest first; each wait belongs to one of them at most."""
-    left = list(report.sites)
+    left = _with_polling_of_trace(report)
     found = list(polling_loop.RULE.find(report, left))
     found += rebuilt_metadata.find(report, left)
     for rule in RULES:
         found += rule.find(report, left)
     found += allocator.from_trace(report)
+    found += serialized_copy.from_trace(report)
     found += launch_bound.find(report)
     return ranked(found)
+
+
+def _with_polling_of_trace(report: AuditReport) -> list[Site]:
+    """The sites; of a trace those are polled that are read often within one call."""
+    polled = {loop.site for loop in report.trace.polling} if report.trace is not None else set()
+    return [
+        msgspec.structs.replace(site, kind="expert_poll") if number in polled else site
+        for number, site in enumerate(report.sites)
+    ]
 
 
 def with_findings(report: AuditReport) -> AuditReport:

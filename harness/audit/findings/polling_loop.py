@@ -11,7 +11,18 @@ if TYPE_CHECKING:
     from harness.audit.findings.source import Statement
 
 
+_UNLESS = "With two or three large experts the reads hide behind the matmuls."
+
+
 def _advise(spot: Spot) -> Advice:
+    if spot.statement is None or not spot.statement.loops:
+        return Advice(
+            "The same small read is made again and again inside one call, and the host waits each "
+            "time.",
+            ("# gather what is asked for into one tensor, and read it once: values.tolist()",),
+            _UNLESS,
+            confidence="medium",
+        )
     choices, loop = _polled(spot.statement)
     return Advice(
         f"Each turn of `for {loop}` asks the device which rows belong to it, so the host waits "
@@ -23,8 +34,7 @@ def _advise(spot: Spot) -> Advice:
             "# rows in `order` are grouped by expert: one grouped matmul with offs=ends.int(),",
             "# or one ends.tolist() and Python slices",
         ),
-        "With two or three large experts the reads hide behind the matmuls.",
-        confidence="high" if spot.statement is not None else "medium",
+        _UNLESS,
     )
 
 

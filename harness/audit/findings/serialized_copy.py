@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from harness.audit.findings.finding import Finding, severity_of
 from harness.audit.findings.rule import Advice, Rule, Spot
 from harness.audit.findings.source import call_name, expression
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.audit.findings.source import Statement
+    from harness.audit.report import AuditReport
 
 _H2D = frozenset({"pageable_h2d", "blocking_pinned_h2d", "pinned_h2d", "blocking_copy"})
 _LARGE_BYTES = 1 << 20
@@ -61,6 +65,33 @@ def _with_flag(statement: Statement | None) -> str | None:
         return expression(f"{text[:-1]}{', ' if node.args else ''}non_blocking=True)")
 
     return statement.rewritten(change)
+
+
+def from_trace(report: AuditReport) -> Iterator[Finding]:
+    """Copies of a trace that run on a stream with kernels, so that compute stands behind them."""
+    details, span = report.trace, report.timeline.span_ms
+    if details is None or not details.copies_on_compute_stream or not details.copy_exposed_ms:
+        return
+    severity, ranked_by = severity_of(0, details.copy_exposed_ms, span, modelled=False)
+    if severity == "low":
+        return
+    steps = report.steps or 1
+    yield Finding(
+        kind="serialized-copy",
+        severity=severity,
+        ranked_by=ranked_by,
+        confidence="medium",
+        why=f"{details.copies_on_compute_stream} copies run on a stream that also computes, and "
+        "nothing runs beside them.",
+        instead=(
+            "with torch.cuda.stream(copies):",
+            "    ahead = next_batch.to(device, non_blocking=True)  # pinned",
+            "torch.cuda.current_stream().wait_stream(copies)  # only where it is used",
+        ),
+        unless="Copies that a later step cannot start without gain nothing from another stream.",
+        count_per_step=details.copies_on_compute_stream / steps,
+        exposed_ms=details.copy_exposed_ms / steps,
+    )
 
 
 RULE = Rule(kind="serialized-copy", sites=_H2D | {"d2h_copy"}, advise=_advise)
