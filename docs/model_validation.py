@@ -162,7 +162,7 @@ def _metadata(records: Sequence[RunRecord]) -> Iterable[str]:
         "One count, 256 documents of 8 tokens, stands for all three rows; with fewer documents the "
         "published 13.7 ms need a host that is slower in proportion (the article's 0.2 ms a read "
         "suggests one). Wanted: within 30 %. Not reproduced are the shares: 11.5 % and 14.8 % of a "
-        "step imply steps of 1.73 s and 2.16 s, and the modelled steps take a seventh of that; "
+        "step imply steps of 1.73 s and 2.16 s, and the modelled steps take a sixth to an eighth of that; "
         "whatever else those steps did is not published."
     )
     yield ""
@@ -192,14 +192,17 @@ def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
     yield ""
     yield to_markdown(Table(("Phase", "Published", "Modelled"), tuple(rows)))
     yield ""
-    if before and after:
+    packed = record.scenario.input
+    if before and after and packed is not None:
         needed = 0.433 * after
+        documents = packed.num_documents_mean
         yield (
-            f"Modelled at 4,096 tokens in about 128 documents without recompute: the rebuilds cost "
+            f"Modelled at {packed.num_tokens:,} tokens in {documents:.0f} documents without "
+            "recompute: the rebuilds cost "
             f"{figures.milliseconds(before - after)} a forward, and +43.3 % needs "
             f"{figures.milliseconds(needed)} of a forward of {figures.milliseconds(after)}. That "
-            f"is about {128 * needed / (before - after):,.0f} documents at this host's speed, or "
-            "fewer on a slower one. The backward row cannot come from the same place: a backward "
+            f"is about {documents * needed / (before - after):,.0f} documents at this host's "
+            "speed, or fewer on a slower one. The backward row cannot come from the same place: a backward "
             "without recompute builds no mask, and one with recompute builds as many as the "
             "forward, which would give it the same saving in milliseconds and, at 2.5 times the "
             "forward's length, +17 % instead of +5.8 %."
@@ -281,8 +284,10 @@ def _cpu(checks: Sequence[dict[str, Any]]) -> Iterable[str]:
     yield to_markdown(Table(("Workload", "Phase", "Modelled", "Measured", "off by"), tuple(rows)))
     yield ""
     yield (
-        "`gapless calibrate --check` repeats this anywhere. Wanted: within 25 %. The model is "
-        "short of the measured time throughout: ops are calibrated in a loop of their own, where "
+        "`gapless calibrate --device cpu --check` repeats this anywhere, on one thread and in "
+        "processor time, so that other work on the machine does not count. Wanted: within 25 %. "
+        "The model is "
+        "somewhat short of the measured time: ops are calibrated in a loop of their own, where "
         "code and data are warmer in the caches than inside a model."
     )
     yield ""

@@ -39,7 +39,7 @@ SETUPS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("packed-metadata", "llama3.2-1b-packed-sft"): _MICROBENCH,
     ("packed-metadata", "qwen3-0.6b-packed-sft"): _MICROBENCH,
     ("packed-metadata", "qwen3-14b-packed-sft"): {
-        **_ADAPTER, "tokens": 4096, "documents": 128, "checkpointing": False
+        **_ADAPTER, "tokens": 4096, "documents": 32, "checkpointing": False
     },
     ("moe-routing", "gpt-oss-20b"): {**_ADAPTER, "tokens": 2048},
 }  # fmt: skip

@@ -151,7 +151,7 @@ def interpolate(curve: Sequence[tuple[float, float]], amount: float) -> float:
     place = bisect_right(curve, amount, key=lambda point: point[0])
     (low, low_ns), (high, high_ns) = curve[place - 1], curve[place]
     part = math.log(amount / low) / math.log(high / low)
-    return low_ns * (high_ns / low_ns) ** part
+    return float(low_ns * (high_ns / low_ns) ** part)
 
 
 def _tile(length: int) -> int:
