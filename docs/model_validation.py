@@ -162,8 +162,8 @@ def _metadata(records: Sequence[RunRecord]) -> Iterable[str]:
         "One count, 256 documents of 8 tokens, stands for all three rows; with fewer documents the "
         "published 13.7 ms need a host that is slower in proportion (the article's 0.2 ms a read "
         "suggests one). Wanted: within 30 %. Not reproduced are the shares: 11.5 % and 14.8 % of a "
-        "step imply steps of 1.73 s and 2.16 s, and the modelled steps take a sixth to an eighth of that; "
-        "whatever else those steps did is not published."
+        "step imply steps of 1.73 s and 2.16 s, and the modelled steps take a sixth to an eighth "
+        "of that; whatever else those steps did is not published."
     )
     yield ""
     yield from _metadata_14b(records)
@@ -197,14 +197,15 @@ def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
         needed = 0.433 * after
         documents = packed.num_documents_mean
         yield (
-            f"Modelled at {packed.num_tokens:,} tokens in {documents:.0f} documents without "
+            "The number of documents was chosen in view of the published figure, to show what it "
+            f"needs. Modelled at {packed.num_tokens:,} tokens in {documents:.0f} documents without "
             "recompute: the rebuilds cost "
             f"{figures.milliseconds(before - after)} a forward, and +43.3 % needs "
             f"{figures.milliseconds(needed)} of a forward of {figures.milliseconds(after)}. That "
             f"is about {documents * needed / (before - after):,.0f} documents at this host's "
-            "speed, or fewer on a slower one. The backward row cannot come from the same place: a backward "
-            "without recompute builds no mask, and one with recompute builds as many as the "
-            "forward, which would give it the same saving in milliseconds and, at 2.5 times the "
+            "speed, or fewer on a slower one. The backward row cannot come from the same place: a "
+            "backward without recompute builds no mask, and one with recompute builds as many as "
+            "the forward, which would give it the same saving in milliseconds and, at 2.5 times the "
             "forward's length, +17 % instead of +5.8 %."
         )
         yield ""
