@@ -191,13 +191,14 @@ class CheckpointReloadAttachment:
         self._settings = settings
         self._model = model
         self._modules = [m for door in _doors(model) for m in door.modules() if hasattr(m, _FLAG)]
-        if any(_HELD in module.__dict__ for module in self._modules):
+        if any(module.__dict__.get(_HELD) == id(module) for module in self._modules):
             raise UsageError(
                 f"The checkpointing of this {type(model).__name__} is already held by another "
                 "checkpoint-reload; detach that one first."
             )
         for module in self._modules:
-            module.__dict__[_HELD] = True
+            # Its own id, so that a deep copy of an attached model is not held.
+            module.__dict__[_HELD] = id(module)
         self._before = [
             {name: module.__dict__.get(name, _ABSENT) for name in (_FLAG, _FUNCTION)}
             for module in self._modules

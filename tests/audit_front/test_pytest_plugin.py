@@ -59,6 +59,14 @@ def test_a_marker_without_a_number_is_a_usage_error(pytester: pytest.Pytester) -
     result.stderr.fnmatch_lines(["*write the marker as max_syncs(2)*"])
 
 
+def test_a_project_with_a_harness_of_its_own_keeps_its_tests(pytester: pytest.Pytester) -> None:
+    pytester.mkpydir("harness")
+    pytester.makepyfile("import harness\ndef test_it(): assert harness.__file__\n")
+    result = pytester.run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*The pytest plugin of gapless is off*harness*"])
+
+
 def test_the_plugin_imports_no_torch() -> None:
     code = "import sys, gapless.pytest_plugin; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -339,8 +340,11 @@ def test_a_forward_without_backward_gives_its_buffers_back(variant: str) -> None
         layer.probe = lambda _, hidden: inputs.append(StorageWeakRef(hidden.untyped_storage()))
     for _ in range(4):
         model(rows(8))
-        # `prefetch` holds what it has not waited for, and nothing holds the graph.
-        assert sum(not ref.expired() for ref in inputs) == (variant == "prefetch")
+        # `prefetch` holds what it has not waited for, and nothing holds the graph. A copy worker
+        # drops its task a moment after it has told that the copy is done.
+        held_until = time.monotonic() + 10
+        while (held := sum(not ref.expired() for ref in inputs)) > (variant == "prefetch"):
+            assert time.monotonic() < held_until, f"{held} inputs are still held"
     assert_same_bits(step(model, rows(8)), expected)
     assert attachment.host_buffer_bytes() == (NUM_LAYERS - 1) * 8 * ROW_BYTES
     attachment.detach()

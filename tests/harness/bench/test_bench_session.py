@@ -228,7 +228,7 @@ def test_garbage_collection_is_on_again_afterwards() -> None:
         ({"factory": "tests.toys.bench_toys"}, "not of the form"),
         ({"factory": "tests.toys.nowhere:build"}, "cannot be imported"),
         ({"factory": "tests.toys.bench_toys:nothing"}, "has no 'nothing'"),
-        ({"backend": None, "device": "emulated:toy"}, "No device 'emulated:toy'"),
+        ({"backend": None, "device": "emulated:toy"}, "knows no GPU named 'toy'"),
         ({"backend": None, "device": "cpu:1"}, "one CPU device"),
     ],
 )
