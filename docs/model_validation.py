@@ -205,8 +205,8 @@ def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
             f"is about {documents * needed / (before - after):,.0f} documents at this host's "
             "speed, or fewer on a slower one. The backward row cannot come from the same place: a "
             "backward without recompute builds no mask, and one with recompute builds as many as "
-            "the forward, which would give it the same saving in milliseconds and, at 2.5 times the "
-            "forward's length, +17 % instead of +5.8 %."
+            "the forward, which would give it the same saving in milliseconds and, at 2.5 times "
+            "the forward's length, +17 % instead of +5.8 %."
         )
         yield ""
 
