@@ -110,7 +110,7 @@ class FlashAttention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> Any:
         q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k = ctx.saved_tensors
         max_q, max_k = (_host(length) for length in ctx.lengths)
         grads = _backward_op(
@@ -209,12 +209,14 @@ def flash_attn_varlen_func(
 
 def flash_attn_qkvpacked_func(qkv: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`(batch, length, 3, heads, size)` -> `(batch, length, heads, size)`."""
-    return flash_attn_func(*qkv.unbind(2), *args, **kwargs)
+    q, k, v = qkv.unbind(2)
+    return flash_attn_func(q, k, v, *args, **kwargs)
 
 
 def flash_attn_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """`(batch, length, heads, size)` and `(batch, length, 2, heads, size)`."""
-    return flash_attn_func(q, *kv.unbind(2), *args, **kwargs)
+    k, v = kv.unbind(2)
+    return flash_attn_func(q, k, v, *args, **kwargs)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -231,7 +233,8 @@ def flash_attn_varlen_kvpacked_func(
     q: torch.Tensor, kv: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
     """`(tokens, heads, size)` and `(tokens, 2, heads, size)`."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), *args, **kwargs)
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, *args, **kwargs)
 
 
 def flash_attn_with_kvcache(
