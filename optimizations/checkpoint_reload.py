@@ -217,8 +217,10 @@ class CheckpointReloadAttachment:
         reason = self._settings.requires(self._model, variant)
         if reason is not None:
             raise UsageError(f"checkpoint-reload={variant} cannot be used here: {reason}.")
-        for (other, _), offloader in self._offloaders.items():
-            if other != variant:
+        # Buffers survive toggling, so that no timed step allocates them again; those cut short for
+        # want of memory are tried anew.
+        for offloader in self._offloaders.values():
+            if offloader.shortage is not None:
                 offloader.release_device_buffers()
         function = self._function(variant)
         for door in _doors(self._model):

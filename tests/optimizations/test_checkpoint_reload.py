@@ -197,14 +197,20 @@ def test_by_default_a_copy_starts_to_pay_at_64_kib_on_the_cpu() -> None:
     attachment.detach()
 
 
-def test_selecting_another_variant_frees_the_device_buffers() -> None:
+def test_device_buffers_survive_toggling_and_end_with_detach() -> None:
     model = make_stack()
     attachment = ALL.attach(model)
     for variant in OFFLOADING:
         attachment.select(variant)
-        assert attachment.device_buffer_bytes() == 0
         step(model, rows(8))
+    held = attachment.device_buffer_bytes()
+    for variant in OFFLOADING:
+        attachment.select(variant)
+        assert attachment.device_buffer_bytes() == held
+        step(model, rows(8))
+        assert attachment.device_buffer_bytes() == held > 0
     attachment.detach()
+    assert attachment.device_buffer_bytes() == 0
 
 
 CALLS: dict[str, Callable[[Stack], Callable[[StackLayer, torch.Tensor], Any]]] = {
