@@ -19,6 +19,7 @@ from scenarios.options import BuildOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.attachments import ArmAudit
     from harness.bench.events import Progress
     from harness.bench.interrupts import Interrupts
     from harness.records import Arm, RunRecord
@@ -112,10 +113,13 @@ def carry_out(
     from harness.bench.runner import run_plan
     from harness.store import Store
 
-    record, samples = run_plan(plan, on_progress=on_progress, interrupts=interrupts)
+    audits: list[ArmAudit] = []
+    record, samples = run_plan(
+        plan, on_progress=on_progress, interrupts=interrupts, on_audit=audits.append
+    )
     if store is None:
         return record
-    return Store(store).write(record, samples)
+    return Store(store).write(record, samples, audits=audits)
 
 
 def bench(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gapless.factory import build
 from harness.audit.emulated import EmulatedAudit
 from harness.bench.arms import attached, resolve_arms
-from harness.records import PHASES, Overlap, Phase, SyncCount
+from harness.bench.sync_probe import SyncsSeen
+from harness.records import PHASES, Phase, SyncCount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,15 +40,13 @@ class EmulatedSyncProbe:
         self._arms = plan.arms
         self._spent_s = 0.0
 
-    def __call__(
-        self, workload: Workload, arm: str
-    ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+    def __call__(self, workload: Workload, arm: str) -> SyncsSeen:
         if self._spent_s > LARGEST_TIME_S:
-            return (), ()
+            return SyncsSeen()
         began_s = time.monotonic()
         report = self._audit(arm)
         self._spent_s += time.monotonic() - began_s
-        return sync_counts(report, arm), ()
+        return SyncsSeen(sync_counts(report, arm), audit=report)
 
     def _audit(self, arm: str) -> AuditReport:
         audit = EmulatedAudit(target=arm, boundary="explicit", steps=1, skip=1)

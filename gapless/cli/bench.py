@@ -14,6 +14,7 @@ from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gapless.arms import Choices
+    from harness.attachments import ArmAudit
     from harness.bench.plan import BenchPlan
     from harness.records import Arm, RunRecord
 
@@ -218,12 +219,15 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     root = (store or default_store()) if keep else None
     if root is not None:
         check_store(root)
+    audits: list[ArmAudit] = []
     with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
-        record, samples = run_plan(plan, on_progress=on_progress, interrupts=interrupts)
+        record, samples = run_plan(
+            plan, on_progress=on_progress, interrupts=interrupts, on_audit=audits.append
+        )
     not_kept: StoreError | None = None
     if root is not None:
         try:
-            record = Store(root).write(record, samples)
+            record = Store(root).write(record, samples, audits=audits)
         except StoreError as error:
             # The figures are shown all the same: they took minutes, and the disk may be full.
             not_kept = error

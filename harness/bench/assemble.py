@@ -30,6 +30,7 @@ from harness.stats import compare_all, throughput
 from harness.store import new_run_id
 
 if TYPE_CHECKING:
+    from harness.attachments import ArmAudit
     from harness.bench.plan import BenchPlan
     from harness.records import Energy, Machine, MemoryPeak, Overlap, Parity, SyncCount
 
@@ -59,6 +60,7 @@ class Seen:
     memory: list[MemoryPeak] = field(default_factory=list)
     syncs: list[SyncCount] = field(default_factory=list)
     overlap: list[Overlap] = field(default_factory=list)
+    audits: list[ArmAudit] = field(default_factory=list)
     energy: list[Energy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ended: Ended | None = None
@@ -81,9 +83,11 @@ class Seen:
                 self.parity.extend(parity)
             case MemoryMeasured(memory=memory):
                 self.memory.extend(memory)
-            case SyncsCounted(syncs=syncs, overlap=overlap):
+            case SyncsCounted(syncs=syncs, overlap=overlap, audit=audit):
                 self.syncs.extend(syncs)
                 self.overlap.extend(overlap)
+                if audit is not None:
+                    self.audits.append(audit)
             case EnergyMeasured(energy=energy):
                 self.energy.append(energy)
             case Noted(text=text):

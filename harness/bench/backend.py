@@ -28,8 +28,8 @@ from harness.steadiness import EnergyMeter
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from harness.records import Overlap, Source, SyncCount
-    from harness.workload import Workload
+    from harness.bench.sync_probe import SyncProbe
+    from harness.records import Source
 
 BACKENDS = {
     "cpu": "harness.bench.backend:open_cpu",
@@ -37,14 +37,6 @@ BACKENDS = {
     "emulated": "harness.bench.emulated:open_emulated",
 }
 """Scheme of the device's name -> what opens it."""
-
-
-class SyncProbe(Protocol):
-    """Counts the syncs and the overlap of the arm that is selected, by running steps of it."""
-
-    def __call__(
-        self, workload: Workload, arm: str
-    ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]: ...
 
 
 class Backend(Protocol):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness.bench.backend import CudaBackend, SyncProbe
+from harness.bench.backend import CudaBackend
+from harness.bench.sync_probe import SyncProbe, SyncsSeen
 from harness.calibration import costs_for
 from harness.emulator.capacity import ValuesLimit
 from harness.emulator.clock import DeviceClock
@@ -73,9 +74,7 @@ class ClockSyncProbe:
     def __init__(self, clock: DeviceClock) -> None:
         self._clock = clock
 
-    def __call__(
-        self, workload: Workload, arm: str
-    ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+    def __call__(self, workload: Workload, arm: str) -> SyncsSeen:
         torch.cuda.synchronize()
         self._clock.start_recording()
         workload.forward()
@@ -105,4 +104,4 @@ class ClockSyncProbe:
             idle_ms=figures.idle_ns / _NS_PER_MS,
             source="modelled",
         )
-        return tuple(syncs), (overlap,)
+        return SyncsSeen(tuple(syncs), (overlap,))

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.attachments import ArmAudit
 from harness.records import (
     Energy,
     Machine,
@@ -85,6 +86,8 @@ class SyncsCounted(Event, frozen=True, kw_only=True):
 
     syncs: tuple[SyncCount, ...]
     overlap: tuple[Overlap, ...] = ()
+    audit: ArmAudit | None = None
+    """The sites behind the counts, where the probe knows them."""
 
 
 class EnergyMeasured(Event, frozen=True, kw_only=True):

@@ -55,8 +55,8 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     """`package.module:function` that opens a `harness.bench.backend.Backend` for `device`; `None`
     chooses by the scheme of `device`."""
     sync_probe: str | None = None
-    """`package.module:function` that makes a `harness.bench.backend.SyncProbe` of the plan, called
-    once an arm at the very end; `None` takes the backend's own, which a CPU has not."""
+    """`package.module:function` that makes a `harness.bench.sync_probe.SyncProbe`, called with the
+    plan once an arm at the very end; `None` takes the backend's own, which a CPU has not."""
     outline: ScenarioRecord | None = None
     """What the factory is going to build, for the record of a build that fails."""
     claims: tuple[Claim, ...] = ()

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from harness.audit.trace.audit import Analysis, analyse
 from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.load import load_trace
+from harness.bench.sync_probe import SyncsSeen
 from harness.records import Overlap, Phase, Source, SyncCount
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ class CudaSyncProbe:
         self._source = source
         self._num_steps = num_steps
 
-    def __call__(
-        self, workload: Workload, arm: str
-    ) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+    def __call__(self, workload: Workload, arm: str) -> SyncsSeen:
         torch.cuda.synchronize(self._device)
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
         with profile(activities=activities, acc_events=True) as profiler:
@@ -60,9 +59,7 @@ def run_labelled_step(workload: Workload) -> None:
         workload.optimizer_step()
 
 
-def summarise_trace(
-    path: Path, num_steps: int, *, arm: str, source: Source
-) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+def summarise_trace(path: Path, num_steps: int, *, arm: str, source: Source) -> SyncsSeen:
     """Syncs of one step by phase, and overlap, from a trace of labelled steps.
 
     Each sync belongs to the phase in whose time on the host it began, whatever its thread; what
@@ -77,7 +74,7 @@ def summarise_trace(
     )
     device = analysis.everything
     if device is None:
-        return syncs, ()
+        return SyncsSeen(syncs)
     overlap = Overlap(
         arm=arm,
         overlap=device.overlap,
@@ -85,7 +82,7 @@ def summarise_trace(
         idle_ms=(device.span - device.busy.length) / _NS_PER_MS / num_steps,
         source=source,
     )
-    return syncs, (overlap,)
+    return SyncsSeen(syncs, (overlap,))
 
 
 def _phase_time(analysis: Analysis, phases: tuple[Phase, ...]) -> Intervals:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.attachments import ArmAudit
 from harness.bench.arms import (
     ArmSwitch,
     attached,
@@ -21,7 +22,7 @@ from harness.bench.arms import (
     parity_tolerance,
     resolve_arms,
 )
-from harness.bench.backend import Backend, SyncProbe, open_backend
+from harness.bench.backend import Backend, open_backend
 from harness.bench.clock import StepClock, time_step
 from harness.bench.events import (
     Built,
@@ -53,6 +54,7 @@ from harness.steadiness import SteadinessMonitor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from harness.bench.sync_probe import SyncProbe
     from harness.steadiness import EnergyMeter
     from harness.workload import Optimization, Workload
 
@@ -378,11 +380,12 @@ class _Run:
 
     def _count_syncs(self, probe: SyncProbe, arm: str) -> None:
         try:
-            syncs, overlap = probe(self.workload, arm)
+            seen = probe(self.workload, arm)
         except GaplessError as error:
             self.emit(Noted(text=f"The syncs of arm {arm!r} were not counted: {error}"))
         else:
-            self.emit(SyncsCounted(syncs=syncs, overlap=overlap))
+            audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
+            self.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
 
     def _measure_energy(self, meter: EnergyMeter, arm: str) -> None:
         clock = self.backend.clock()

@@ -42,8 +42,10 @@ def test_an_older_python_is_named(tmp_path: Path) -> None:
     done = make("test", f"VENV={tmp_path}/venv", f"PYTHON={older}")
     assert done.returncode != 0
     assert done.stdout.strip().splitlines() == [
-        (f"gapless needs Python 3.11 or newer, and {older} is older; "
-        "run make PYTHON=/path/to/python3.11.")
+        (
+            f"gapless needs Python 3.11 or newer, and {older} is older; "
+            "run make PYTHON=/path/to/python3.11."
+        )
     ]
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from harness.audit.report import AuditReport
 from harness.bench.memory import TensorBytesPeak
 from harness.bench.plan import BenchPlan
+from harness.bench.sync_probe import SyncsSeen
 from harness.errors import UsageError
-from harness.records import Arm, Overlap, ScenarioRecord, SyncCount
+from harness.records import Arm, ScenarioRecord, SyncCount
 from harness.workload import Variant
 
 if TYPE_CHECKING:
@@ -105,11 +107,14 @@ def open_virtual(device: str) -> Any:
 def sync_probe(plan: Any) -> Any:
     """Pretends that each arm has as many syncs as its name has letters."""
 
-    def count(workload: Any, arm: str) -> tuple[tuple[SyncCount, ...], tuple[Overlap, ...]]:
+    def count(workload: Any, arm: str) -> SyncsSeen:
         sync = SyncCount(
             arm=arm, phase="batch", count=len(arm), source="modelled", method="emulated"
         )
-        return (sync,), ()
+        report = AuditReport(
+            source="emulated", target=arm, device="toy", steps=1, syncs_per_step=len(arm)
+        )
+        return SyncsSeen((sync,), audit=report)
 
     return count
 

@@ -109,7 +109,7 @@ def test_three_reads_are_three_syncs(device: torch.device) -> None:
 
     # The first product makes the library's handle, which may wait on its own account.
     forward()
-    syncs, overlap = CudaSyncProbe(device, "measured")(
+    syncs, overlap, _ = CudaSyncProbe(device, "measured")(
         Phases(forward=forward, backward=work),  # type: ignore[arg-type]
         "x",
     )
@@ -141,7 +141,7 @@ def test_a_copy_on_its_own_stream_overlaps_and_one_on_the_compute_stream_does_no
         work()
 
     def overlap_of(forward: Callable[[], None]) -> float | None:
-        _, overlap = CudaSyncProbe(device, "measured")(
+        _, overlap, _ = CudaSyncProbe(device, "measured")(
             Phases(forward=forward),  # type: ignore[arg-type]
             "x",
         )

@@ -72,8 +72,8 @@ def summarise(tmp_path: Path) -> Any:
     def run(events: list[dict[str, Any]], num_steps: int = 1) -> tuple[dict[str, Any], Any]:
         path = tmp_path / "trace.json"
         path.write_text(json.dumps({"traceEvents": events}))
-        syncs, overlap = summarise_trace(path, num_steps, arm="x", source="measured")
-        return {sync.phase: sync for sync in syncs}, overlap[0] if overlap else None
+        seen = summarise_trace(path, num_steps, arm="x", source="measured")
+        return {sync.phase: sync for sync in seen.syncs}, seen.overlap[0] if seen.overlap else None
 
     return run
 
@@ -165,7 +165,7 @@ def test_the_phases_are_found_in_a_trace_that_the_profiler_wrote(tmp_path: Path)
         for label in labels
     ]
     path.write_text(json.dumps(trace))
-    syncs, _ = summarise_trace(path, 2, arm="x", source="measured")
+    syncs = summarise_trace(path, 2, arm="x", source="measured").syncs
     assert {sync.phase: sync.count for sync in syncs} == {
         "forward": 0,
         "backward": 1,

@@ -24,6 +24,7 @@ from harness.store import Store
 from tests.toys.bench_toys import BASELINE, FAST, arm, toy_plan
 
 if TYPE_CHECKING:
+    from harness.attachments import ArmAudit
     from harness.bench.events import Progress
 
 
@@ -31,7 +32,8 @@ def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: P
     arms = with_a_a((BASELINE, FAST, arm("detached")))
     seen: list[Progress] = []
     plan = toy_plan(*arms, sync_probe="tests.toys.bench_toys:sync_probe", margin=0.02)
-    record, samples = run_plan(plan, on_progress=seen.append)
+    audits: list[ArmAudit] = []
+    record, samples = run_plan(plan, on_progress=seen.append, on_audit=audits.append)
 
     assert (record.status, record.reason) == ("complete", None)
     verdicts = {(c.arm, c.phase): c.verdict for c in record.comparisons}
@@ -53,7 +55,9 @@ def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: P
     assert stages[-3:] == ["timing", "memory", "syncs"]
     assert any(progress.remaining_s for progress in seen)
     store = Store(str(tmp_path))
-    store.write(record, samples)
+    stored = store.write(record, samples, audits=audits)
+    assert stored.audited_arms == ("baseline", "fast", "detached", "a/a")
+    assert {a.arm: a.report.syncs_per_step for a in store.audits(record.id)}["fast"] == len("fast")
     assert msgspec.json.decode(msgspec.json.encode(record), type=RunRecord) == record
 
 
