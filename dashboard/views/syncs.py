@@ -33,6 +33,8 @@ def page() -> None:
         shown.empty("No run here counted syncs.", "gapless audit my_train.py:step")
         st.caption("A trace of your own can be opened without any run: see “Open a trace”.")
         return
+    # The page opens on the newest run with waits and their lines, where there is one.
+    records.sort(key=lambda r: not (r.audited_arms and any(s.count for s in r.syncs)))
     titles = shown.run_titles(records)
     of = st.selectbox(
         "Run", list(titles), format_func=lambda run: titles[run], key="of", bind="query-params"

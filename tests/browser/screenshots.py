@@ -22,6 +22,7 @@ SHOTS = (
     ("claims", "claims-phone", 390, "light"),
     ("ab", "ab-light", 1400, "light"),
     ("ab", "ab-phone", 390, "dark"),
+    ("syncs", "syncs-light", 1400, "light"),
     ("run", "run-light", 1400, "light"),
 )
 """View, file name, width in pixels, colour scheme."""
