@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sysconfig
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.factory import build
 from harness.audit.emulated import EmulatedAudit
+from harness.audit.report import from_json, to_json
 from harness.bench.arms import attached, resolve_arms
 from harness.bench.sync_probe import SyncsSeen
 from harness.records import PHASES, Phase, SyncCount
@@ -46,7 +50,7 @@ class EmulatedSyncProbe:
         began_s = time.monotonic()
         report = self._audit(arm)
         self._spent_s += time.monotonic() - began_s
-        return SyncsSeen(sync_counts(report, arm), audit=report)
+        return SyncsSeen(sync_counts(report, arm), audit=portable(report))
 
     def _audit(self, arm: str) -> AuditReport:
         audit = EmulatedAudit(target=arm, boundary="explicit", steps=1, skip=1)
@@ -63,6 +67,18 @@ class EmulatedSyncProbe:
                     audit.mark_step()
                 audit.record(False)
         return audit.report
+
+
+def portable(report: AuditReport) -> AuditReport:
+    """The report with paths as they are on any machine: below this project, or a package.
+
+    Records are shared, and where a user keeps their files is nobody's business.
+    """
+    text = to_json(report)
+    home = str(Path(__file__).resolve().parent.parent)
+    for folder in (sysconfig.get_path("purelib"), home):
+        text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
+    return from_json(text)
 
 
 def sync_counts(report: AuditReport, arm: str) -> tuple[SyncCount, ...]:
