@@ -14,7 +14,7 @@ from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
 def site(number: int, **changes: object) -> Site:
     fields: dict[str, object] = {
         "op": "aten::item", "kind": "scalar_read", "phase": "forward",
-        "count_per_step": float(number), "syncs_per_call": 1.0, "file": f"/home/me/train_{number}.py",
+        "count_per_step": float(number), "syncs_per_call": 1.0, "file": f"/home/train_{number}.py",
         "line": number, "code": f"loss_{number}.item()", "function": "step",
     }  # fmt: skip
     return Site(**{**fields, **changes})  # type: ignore[arg-type]
