@@ -67,7 +67,8 @@ def test_the_double_buffer_hides_copies_and_costs_one_buffer(record: RunRecord) 
     overlap = {o.arm: o.overlap for o in record.overlap}
     assert (overlap[double] or 0) > (overlap["baseline"] or 0) + 0.2
     steps = {arm: phase_ms(record, arm, "batch") or 0 for arm in ("baseline", double, plain)}
-    assert steps["baseline"] > steps[double] >= steps[plain]
+    # The copies may be hidden whole, and then the two differ by rounding only.
+    assert steps["baseline"] > steps[double] >= steps[plain] * (1 - 1e-9)
     peaks = {m.arm: m.peak_bytes for m in record.memory if m.phase == "backward"}
     buffer_bytes = 16_384 * 4096 * 2
     assert peaks[double] - peaks["baseline"] == pytest.approx(buffer_bytes, rel=0.05)

@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_kills_a_child_that_does_not_end(tmp_path: Path) -> None
             while interrupts.count < expected:
                 time.sleep(0.01)
 
-    spec = {"fault": {"kind": "hang"}, "pid_file": str(pid_file)}
+    spec = {"build_fault": "hang", "pid_file": str(pid_file)}
     presses = threading.Thread(target=press_ctrl_c_twice)
     with interrupts:
         presses.start()
