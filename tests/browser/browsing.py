@@ -124,11 +124,13 @@ class Visit:
         self.page.wait_for_function(_QUIET, timeout=60_000, polling=250)
 
 
-# A rerun starts a moment after what caused it, so quiet must last.
+# A rerun starts a moment after what caused it, so quiet must last. Tables and charts load their
+# code when they are first needed and show a skeleton until then, also after the script has ended.
 _QUIET = """() => {
   const app = document.querySelector('[data-testid="stApp"]');
   const charts = [...document.querySelectorAll('[data-testid="stPlotlyChart"]')];
   const still = app && app.dataset.testScriptState === 'notRunning'
+    && !document.querySelector('[data-testid="stSkeleton"], [data-testid="stAppSkeleton"]')
     && charts.every((chart) => chart.querySelector('.main-svg'));
   const now = performance.now();
   if (!still) window.__quiet = now;

@@ -86,7 +86,7 @@ def test_a_copied_link_opens_the_same_page_again(chromium: Any, made_up_server: 
     assert set(parse_qs(urlsplit(link).query)) >= {"gpu", "show", "phase"}
     again = visit(chromium, "")
     again.open(link)
-    assert again.page.locator('[data-testid="stDataFrame"]').count() > 0
+    again.page.locator('[data-testid="stDataFrame"]').first.wait_for()
     assert again.page.get_by_role("radio", name="Ladder").get_attribute("aria-checked") == "true"
     assert "· cpu" in again.page.locator('[data-testid="stPlotlyChart"]').first.text_content()
 
@@ -126,10 +126,12 @@ def test_a_new_run_appears_on_reload(chromium: Any, tmp_path: Path) -> None:
         seen.open("/")
         assert "1 runs in" in seen.page.inner_text('[data-testid="stSidebar"]')
         synthetic.write(store, synthetic.record(2))
-        seen.page.wait_for_timeout(2_500)  # a snapshot counts as fresh for two seconds
-        seen.page.reload(wait_until="domcontentloaded")
-        seen.settle()
-        assert "2 runs in" in seen.page.inner_text('[data-testid="stSidebar"]')
+        for _ in range(20):  # a snapshot counts as fresh for two seconds
+            seen.page.reload(wait_until="domcontentloaded")
+            seen.settle()
+            if "2 runs in" in seen.page.inner_text('[data-testid="stSidebar"]'):
+                return
+        pytest.fail("the new run is not shown after 20 reloads")
 
 
 def test_hostile_text_does_nothing_in_the_app(chromium: Any, hostile: Store) -> None:
