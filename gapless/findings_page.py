@@ -39,6 +39,8 @@ class Line(NamedTuple):
     """How the waits per step grow; `0` for work that makes nobody wait."""
     times: str
     """How often it happens per step."""
+    also: tuple[int, ...] = ()
+    """Further lines of the file that belong to it."""
 
 
 def lines_of(setting: Setting) -> list[Line]:
@@ -59,7 +61,13 @@ def lines_of(setting: Setting) -> list[Line]:
             waits[key][one] += finding.syncs_per_step
             times[key][one] += finding.count_per_step
     return [
-        Line(*key, finding.code or "", str(fit_growth(waits[key])), str(fit_growth(times[key])))
+        Line(
+            *key,
+            finding.code or "",
+            str(fit_growth(waits[key])),
+            str(fit_growth(times[key])) + (" (each step)" if finding.across_steps else ""),
+            tuple(line for line in finding.lines if line != finding.line),
+        )
         for key, finding in first.items()
     ]
 
@@ -94,7 +102,8 @@ def section(lines: dict[Line, list[Setting]], every: Sequence[Setting]) -> str:
         )
     )
     code = [
-        f"- `{line.file.rpartition('/')[2]}:{line.line}`: `{_short(line.code)}`" for line, _ in rows
+        f"- `{line.file.rpartition('/')[2]}:{line.line}`{_also(line.also)}: `{_short(line.code)}`"
+        for line, _ in rows
     ]
     clean = [s for s in every if not any(s in where for where in lines.values())]
     if clean:
@@ -111,7 +120,11 @@ from the rules for CUDA, not from a GPU. Small models of each family train one s
 activation checkpointing, which runs each layer's forward twice.
 
 `L` layers, `E_hit` experts that are hit in a layer. Batches: *plain* gives no mask and no \
-positions, *padded* a mask with zeros, *packed* position_ids of two documents."""
+positions, *padded* a mask with zeros, *packed* position_ids of two documents.
+
+`1 (each step)`: done once in a step, before the layers, but on buffers and constants alone, so \
+that each step does it again. Positions and rotary embeddings are such: no layer and no recompute \
+builds them again."""
 
 
 def _with(where: Sequence[Setting], every: Sequence[Setting]) -> str:
@@ -121,6 +134,10 @@ def _with(where: Sequence[Setting], every: Sequence[Setting]) -> str:
 def _name(setting: Setting) -> str:
     parts = [setting.attention, f"{setting.experts} experts" if setting.experts else setting.batch]
     return " ".join(parts)
+
+
+def _also(lines: Sequence[int]) -> str:
+    return f" (with {', '.join(map(str, lines))})" if lines else ""
 
 
 def _short(code: str) -> str:

@@ -19,6 +19,7 @@ from harness.audit.report import RedundantGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from torch import nn
 
@@ -58,8 +59,10 @@ class Redundancy:
     def add(self, passes: Iterable[ForwardWork]) -> None:
         """Count the groups of these forward passes."""
         for forward in passes:
-            _count(self._within, map(self._row, groups_of(forward)))
-            _count(self._across, map(self._row, constant_groups_of(forward)))
+            within = list(groups_of(forward))
+            _count(self._within, map(self._row, within))
+            told = {id(work) for group in within for work in group.works}
+            _count(self._across, map(self._row, constant_groups_of(forward, told)))
 
     def groups(self, steps: int) -> tuple[RedundantGroup, ...]:
         """Groups within a step, dearest first, with waits and bytes per step of `steps` steps.
@@ -75,7 +78,8 @@ class Redundancy:
     def _row(self, group: Group) -> RedundantGroup:
         modules = {o.module_call: o.module for o in (group.first, *group.again)}
         paths = (self._module_path(module) for module in modules.values())
-        writes = sum(work.num_bytes * (len(work.occurrences) - 1) for work in group.works)
+        kept = 0 if group.across_steps else 1
+        writes = sum(work.num_bytes * (len(work.occurrences) - kept) for work in group.works)
         return RedundantGroup(
             size=group.size,
             first=_line(group.first.point),
@@ -133,12 +137,15 @@ def groups_of(forward: ForwardWork) -> Iterator[Group]:
             yield from _lasting_uploads(work, forward.known_hosts)
 
 
-def constant_groups_of(forward: ForwardWork) -> Iterator[Group]:
-    """Chains on buffers and constants alone that the step before computed as well."""
+def constant_groups_of(forward: ForwardWork, told: AbstractSet[int]) -> Iterator[Group]:
+    """Chains on buffers and constants alone that the step before computed as well.
+
+    `told`: the identity of works that are part of a group within this pass.
+    """
     constant = [
         work
         for number, work in forward.works.items()
-        if not work.lineage and number in forward.known_constants and len(work.occurrences) == 1
+        if not work.lineage and number in forward.known_constants and id(work) not in told
     ]
     for works in _chains(constant):
         again = [o for work in works for o in work.occurrences]

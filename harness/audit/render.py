@@ -265,7 +265,7 @@ def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
 
 def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
     lines = [
-        f"{group.size} times{' over the steps' if group.across_steps else ''}: "
+        f"{'Once in each step' if group.across_steps else f'{group.size} times'}: "
         f"{' > '.join(group.ops[-3:])}, first at {short_path(group.first)}"
         + (f", {number(group.syncs)} syncs in the repeats" if group.syncs else "")
         for group in groups[:_TOP_GROUPS]

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+import linecache
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from torch.nn.modules.module import register_module_forward_pre_hook
+from transformers.models.llama import modeling_llama
 
 from gapless.findings_page import PAGE, findings_page, lines_of, main
-from gapless.stock_models import Setting
+from gapless.stock_models import Setting, audit_setting
+from harness.audit.growth import Sizes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def page() -> str:
@@ -47,6 +55,30 @@ def test_what_groups_on_the_device_polls_nothing() -> None:
     for experts in ("batched_mm", "grouped_mm"):
         lines = lines_of(Setting("Qwen3Moe", "sdpa", experts, "plain"))
         assert {line.kind for line in lines if line.waits != "0"} == {"scalar-read"}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_rotary_embeddings_are_built_once_a_step_and_not_by_layer(attention: str) -> None:
+    """`LlamaModel.forward` builds positions and rotary embeddings before its loop over layers."""
+    calls = []
+
+    def count(module: nn.Module, *_: Any) -> None:
+        if type(module).__name__ == "LlamaRotaryEmbedding":
+            calls.append(module)
+
+    hook = register_module_forward_pre_hook(count)
+    try:
+        audit_setting(Setting("Llama", attention, None, "plain"), Sizes(4))
+    finally:
+        hook.remove()
+    lines = lines_of(Setting("Llama", attention, None, "plain"))
+    (rebuilt,) = [line for line in lines if line.kind == "rebuilt-metadata"]
+
+    assert len(calls) == 2, "one in the step that warms up, one in the step that counts"
+    assert rebuilt.times == "1 (each step)"
+    assert rebuilt.code.startswith("position_ids = torch.arange")
+    source = linecache.getlines(modeling_llama.__file__)
+    assert any("cos" in source[line - 1] for line in rebuilt.also)
 
 
 def test_a_page_of_one_setting_has_its_rows_and_code() -> None:

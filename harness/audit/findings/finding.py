@@ -52,6 +52,8 @@ class Finding(Record, frozen=True, kw_only=True):
     exposed_ms: float | None = None
     """Device idle time because of it, per step."""
     blocked_ms: float | None = None
+    across_steps: bool = False
+    """Whether it happens within a step as often as it must, but again in each step."""
     growth: str | None = None
     """How the waits grow, such as `L*(1 + 7*E_hit)`."""
 

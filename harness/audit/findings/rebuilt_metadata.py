@@ -99,9 +99,10 @@ def _finding(
         function=function,
         module=common_path(g.module for g in groups if g.module is not None),
         phases=tuple(dict.fromkeys(site.phase for site in sites)) or ("forward",),
-        count_per_step=sum(group.size for group in groups),
+        count_per_step=sum(1 if group.across_steps else group.size for group in groups),
         syncs_per_step=syncs,
         exposed_ms=sum(exposed) if exposed else None,
+        across_steps=first.across_steps,
         growth=next((site.growth for site in sites if site.growth), None),
     )
 
@@ -111,7 +112,9 @@ def _why(groups: Sequence[RedundantGroup]) -> str:
     ops = ", ".join(op.removeprefix("aten::").strip("_") for op in first.ops[:4])
     more = "" if len(first.ops) <= 4 else f" and {len(first.ops) - 4} more"
     if first.across_steps:
-        return f"Each step computes this anew ({ops}{more}) from buffers and constants alone."
+        return (
+            f"Computed once, but in each step anew ({ops}{more}), from buffers and constants alone."
+        )
     times = f"{first.size} times" + (f" in each of {len(groups)} places" if groups[1:] else "")
     waits = sum(group.syncs for group in groups)
     waiting = f", and the repeats wait {waits:g} times per step" if waits else ""
