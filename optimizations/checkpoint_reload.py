@@ -318,6 +318,10 @@ class _OffloadingCheckpoint:
         """A copy of the model uses the same engines and buffers, so that it can be copied."""
         return self
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """A pickle of the model has plain checkpointing: engines and buffers are this process's."""
+        return partial(checkpoint, use_reentrant=False).__reduce__()
+
     @property
     def _inside_another(self) -> bool:
         # A checkpoint inside a checkpointed layer is forgotten after the outer forward and made

@@ -2,13 +2,15 @@
 
 transformers looks up the function for attention and for experts by a name in the model's
 configuration, in a registry that is a mapping. Functions entered here are visible to this process
-until `restore`; nothing of the library is patched.
+until `restore`, or as long as a copy of the model made before it lives; nothing of the library is
+patched.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
@@ -40,6 +42,51 @@ _DOORS: dict[SwitchKind, _Door] = {
         ALL_EXPERTS_FUNCTIONS, "_experts_implementation", "set_experts_implementation"
     ),
 }
+
+
+_ABSENT = object()
+
+
+class _Registration:
+    """Functions in a registry, for as long as a model may look them up there.
+
+    The switch holds it, and so do the models that it switches: a deep copy of one names the
+    functions in its own configuration, and goes on working when the original is restored.
+    """
+
+    live: ClassVar[weakref.WeakSet[_Registration]] = weakref.WeakSet()
+    """All of this process, to see which configurations are held."""
+
+    def __init__(
+        self, kind: SwitchKind, config: Any, functions: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        registry = _DOORS[kind].registry
+        self.names = {key: f"gapless_{kind}_{id(self):x}_{key}" for key in functions}
+        self._kind = kind
+        self._held: weakref.ref[Any] | None = weakref.ref(config)
+        for key, function in functions.items():
+            registry[self.names[key]] = function
+        _Registration.live.add(self)
+        weakref.finalize(self, _unregister, registry, tuple(self.names.values())).atexit = False
+
+    def holds(self, kind: SwitchKind, config: Any) -> bool:
+        return self._kind == kind and self._held is not None and self._held() is config
+
+    def let_go(self) -> None:
+        """The configuration can be switched again; the functions stay for copies of the model."""
+        self._held = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Registration:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle may be read where the functions are not; it carries the weights all the same.
+        return type(None), ()
+
+
+def _unregister(registry: MutableMapping[str, Callable[..., Any]], names: tuple[str, ...]) -> None:
+    for name in names:
+        registry.pop(name, None)
 
 
 def pretrained_model(model: nn.Module) -> Any | None:
@@ -75,10 +122,8 @@ class ImplementationSwitch:
             )
         self._target = target
         self._door = _DOORS[kind]
-        # The configuration is what the switch changes, so its identity names the place that is
-        # held; it stays alive as long as this object, so the number is not used again.
-        self._names = {key: f"gapless_{kind}_{id(target.config):x}_{key}" for key in functions}
-        if any(name in self._door.registry for name in self._names.values()):
+        # The configuration is what the switch changes, so it is what is held; models may share it.
+        if any(other.holds(kind, target.config) for other in _Registration.live):
             raise UsageError(
                 f"The {kind} implementation of this {type(target).__name__} is already switched by "
                 "another attachment; detach that one first."
@@ -87,14 +132,19 @@ class ImplementationSwitch:
             (config, getattr(config, self._door.config_attribute))
             for config in _configs_parents_first(target)
         ]
-        for key, function in functions.items():
-            self._door.registry[self._names[key]] = function
+        self._registration: _Registration | None = _Registration(kind, target.config, functions)
+        self._mark = f"_gapless_{kind}_registration"
+        self._marks_before = [
+            (module, module.__dict__.get(self._mark, _ABSENT)) for module in _models(target)
+        ]
+        for module, _ in self._marks_before:
+            module.__dict__[self._mark] = self._registration
 
     def use(self, key: str) -> None:
         """Select our function `key`, or the library's own implementation of that name."""
-        if not self._before:
+        if self._registration is None:
             raise UsageError(f"Cannot select '{key}': it is detached; attach it again.")
-        name = self._names.get(key, key)
+        name = self._registration.names.get(key, key)
         getattr(self._target, self._door.set_method)(name)
         in_use = getattr(self._target.config, self._door.config_attribute)
         if in_use != name:
@@ -105,20 +155,29 @@ class ImplementationSwitch:
 
     def restore(self) -> None:
         """Put every configuration and the registry back. Calling it again changes nothing."""
-        for name in self._names.values():
-            if name in self._door.registry:
-                del self._door.registry[name]
+        if self._registration is None:
+            return
         # Setting a parent sets its children too, hence parents first.
         for config, implementation in self._before:
             setattr(config, self._door.config_attribute, implementation)
-        self._names = {}
-        self._before = []
+        for module, mark in self._marks_before:
+            module.__dict__.pop(self._mark, None)
+            if mark is not _ABSENT:
+                module.__dict__[self._mark] = mark
+        self._registration.let_go()
+        self._registration = None
+        self._before, self._marks_before = [], []
+
+
+def _models(target: Any) -> list[Any]:
+    """The model and its submodels."""
+    return [module for module in target.modules() if isinstance(module, PreTrainedModel)]
 
 
 def _configs_parents_first(target: Any) -> Iterator[Any]:
     """Every distinct configuration of the model and its submodels, each before its children."""
     seen: set[int] = set()
-    waiting = [m.config for m in target.modules() if isinstance(m, PreTrainedModel)]
+    waiting = [module.config for module in _models(target)]
     while waiting:
         config = waiting.pop(0)
         if id(config) in seen:
