@@ -19,7 +19,6 @@ from scenarios.options import BuildOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.attachments import ArmAudit
     from harness.bench.events import Progress
     from harness.bench.interrupts import Interrupts
     from harness.records import Arm, RunRecord
@@ -110,16 +109,17 @@ def carry_out(
     `store` is a folder or an fsspec URL; `None` keeps nothing. Raises `UsageError` where the plan
     cannot run here and `StoreError` where the record cannot be kept.
     """
+    from harness.attachments import Attachments
     from harness.bench.runner import run_plan
     from harness.store import Store
 
-    audits: list[ArmAudit] = []
+    kept = Attachments()
     record, samples = run_plan(
-        plan, on_progress=on_progress, interrupts=interrupts, on_audit=audits.append
+        plan, on_progress=on_progress, interrupts=interrupts, attachments=kept
     )
     if store is None:
         return record
-    return Store(store).write(record, samples, audits=audits)
+    return Store(store).write(record, samples, audits=kept.audits, traces=kept.traces)
 
 
 def bench(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sysconfig
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.factory import build
 from harness.audit.emulated import EmulatedAudit
-from harness.audit.report import from_json, to_json
+from harness.audit.portable import portable
 from harness.bench.arms import attached, resolve_arms
 from harness.bench.sync_probe import SyncsSeen
 from harness.records import PHASES, Phase, SyncCount
@@ -67,18 +64,6 @@ class EmulatedSyncProbe:
                     audit.mark_step()
                 audit.record(False)
         return audit.report
-
-
-def portable(report: AuditReport) -> AuditReport:
-    """The report with paths as they are on any machine: below this project, or a package.
-
-    Records are shared, and where a user keeps their files is nobody's business.
-    """
-    text = to_json(report)
-    home = str(Path(__file__).resolve().parent.parent)
-    for folder in (sysconfig.get_path("purelib"), home):
-        text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
-    return from_json(text)
 
 
 def sync_counts(report: AuditReport, arm: str) -> tuple[SyncCount, ...]:

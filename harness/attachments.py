@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,15 @@ class ArmAudit(Record, frozen=True, kw_only=True):
 
     arm: str
     report: AuditReport
+
+
+@dataclass
+class Attachments:
+    """Everything one run brings; filled while the run goes on."""
+
+    audits: list[ArmAudit] = field(default_factory=list)
+    traces: dict[str, bytes] = field(default_factory=dict)
+    """Arm -> gzipped Kineto trace of its inspected steps."""
 
 
 def trace_file(position: int) -> str:

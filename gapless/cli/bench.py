@@ -14,7 +14,6 @@ from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gapless.arms import Choices
-    from harness.attachments import ArmAudit
     from harness.bench.plan import BenchPlan
     from harness.records import Arm, RunRecord
 
@@ -211,6 +210,7 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     from gapless.documents import run_document
     from gapless.run import check_store, default_store
     from gapless.tables import print_table
+    from harness.attachments import Attachments
     from harness.bench.interrupts import Interrupts
     from harness.bench.runner import run_plan
     from harness.run_tables import run_tables
@@ -219,15 +219,15 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     root = (store or default_store()) if keep else None
     if root is not None:
         check_store(root)
-    audits: list[ArmAudit] = []
+    kept = Attachments()
     with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
         record, samples = run_plan(
-            plan, on_progress=on_progress, interrupts=interrupts, on_audit=audits.append
+            plan, on_progress=on_progress, interrupts=interrupts, attachments=kept
         )
     not_kept: StoreError | None = None
     if root is not None:
         try:
-            record = Store(root).write(record, samples, audits=audits)
+            record = Store(root).write(record, samples, audits=kept.audits, traces=kept.traces)
         except StoreError as error:
             # The figures are shown all the same: they took minutes, and the disk may be full.
             not_kept = error

@@ -72,11 +72,7 @@ class AuditClock:
         tape, self._tape = self._tape, None
         recording = self.clock.stop_recording()
         figures = figures_of(recording)
-        costs = {cost.wait.site: cost for cost in figures.waits}
-        for count in counts.sites.values():
-            known = [costs[site] for site in count.clock_sites if site in costs]
-            count.blocked_ns = sum(cost.blocked_ns for cost in known)
-            count.exposed_ns = sum(cost.exposed_ns for cost in known)
+        counts.set_costs(figures.waits)
         if keep:
             self._steps.append(figures)
             self._last, self._last_tape = recording, tape

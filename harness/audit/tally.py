@@ -10,9 +10,12 @@ from harness.audit.intended import intended_reason
 from harness.audit.kinds import kind_in_library
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.audit.attribution import Attribution
     from harness.audit.frames import Point
     from harness.emulator.clock import DeviceClock
+    from harness.emulator.clock_figures import WaitCost
     from harness.emulator.events import AuditedPhase, OpEvent, Wait
     from harness.emulator.streams import StreamAction
 
@@ -67,6 +70,14 @@ class Counts:
     def num_syncs(self) -> int:
         """Syncs of all sites that are not intended."""
         return sum(count.syncs for key, count in self.sites.items() if key.intended is None)
+
+    def set_costs(self, waits: Iterable[WaitCost]) -> None:
+        """Give each site what its waits cost by the virtual clock."""
+        costs = {cost.wait.site: cost for cost in waits}
+        for count in self.sites.values():
+            known = [costs[site] for site in count.clock_sites if site in costs]
+            count.blocked_ns = sum(cost.blocked_ns for cost in known)
+            count.exposed_ns = sum(cost.exposed_ns for cost in known)
 
     def add(self, other: Counts) -> None:
         """Count what `other` counted, too."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from harness.attachments import Attachments
 from harness.bench.events import (
     Built,
     Ended,
@@ -22,6 +23,7 @@ from harness.bench.events import (
     SteadinessSeen,
     SyncsCounted,
     Timed,
+    Traced,
 )
 from harness.errors import UsageError
 from harness.machine import describe_machine
@@ -30,7 +32,6 @@ from harness.stats import compare_all, throughput
 from harness.store import new_run_id
 
 if TYPE_CHECKING:
-    from harness.attachments import ArmAudit
     from harness.bench.plan import BenchPlan
     from harness.records import Energy, Machine, MemoryPeak, Overlap, Parity, SyncCount
 
@@ -60,7 +61,7 @@ class Seen:
     memory: list[MemoryPeak] = field(default_factory=list)
     syncs: list[SyncCount] = field(default_factory=list)
     overlap: list[Overlap] = field(default_factory=list)
-    audits: list[ArmAudit] = field(default_factory=list)
+    attachments: Attachments = field(default_factory=Attachments)
     energy: list[Energy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ended: Ended | None = None
@@ -87,7 +88,9 @@ class Seen:
                 self.syncs.extend(syncs)
                 self.overlap.extend(overlap)
                 if audit is not None:
-                    self.audits.append(audit)
+                    self.attachments.audits.append(audit)
+            case Traced(arm=arm, content=content):
+                self.attachments.traces[arm] = content
             case EnergyMeasured(energy=energy):
                 self.energy.append(energy)
             case Noted(text=text):

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from harness.audit.portable import portable
+from harness.audit.step_watch import StepWatch
 from harness.bench.backend import CudaBackend
 from harness.bench.sync_probe import SyncProbe, SyncsSeen
 from harness.calibration import costs_for
 from harness.emulator.capacity import ValuesLimit
 from harness.emulator.clock import DeviceClock
-from harness.emulator.clock_figures import figures_of
+from harness.emulator.clock_trace import trace_bytes
 from harness.emulator.device import EmulatedDevice
 from harness.emulator.gpus import find_gpu
 from harness.errors import UsageError
@@ -65,24 +67,24 @@ class EmulatedBackend(CudaBackend):
 
     def sync_probe(self) -> SyncProbe:
         """Counts by the clock."""
-        return ClockSyncProbe(self._virtual_clock)
+        return ClockSyncProbe(self._emulated, self._virtual_clock)
 
 
 class ClockSyncProbe:
     """Counts the syncs of one step of the selected arm, and what they cost by the clock."""
 
-    def __init__(self, clock: DeviceClock) -> None:
+    def __init__(self, device: EmulatedDevice, clock: DeviceClock) -> None:
+        self._gpu = device.gpu
         self._clock = clock
+        self._watch = StepWatch(device, clock)
 
     def __call__(self, workload: Workload, arm: str) -> SyncsSeen:
         torch.cuda.synchronize()
-        self._clock.start_recording()
-        workload.forward()
-        workload.backward()
-        workload.optimizer_step()
-        sites = self._clock.sites
-        recording = self._clock.stop_recording()
-        figures = figures_of(recording)
+        with self._watch as watch:
+            workload.forward()
+            workload.backward()
+            workload.optimizer_step()
+        sites, figures = self._clock.sites, watch.figures
         syncs = []
         for phase, parts in _PHASES.items():
             costs = [cost for cost in figures.waits if sites[cost.wait.site].phase in parts]
@@ -104,4 +106,9 @@ class ClockSyncProbe:
             idle_ms=figures.idle_ns / _NS_PER_MS,
             source="modelled",
         )
-        return SyncsSeen(tuple(syncs), (overlap,))
+        return SyncsSeen(
+            tuple(syncs),
+            (overlap,),
+            portable(watch.report(arm)),
+            trace_bytes(watch.recording, device=self._gpu.name),
+        )

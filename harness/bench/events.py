@@ -90,6 +90,14 @@ class SyncsCounted(Event, frozen=True, kw_only=True):
     """The sites behind the counts, where the probe knows them."""
 
 
+class Traced(Event, frozen=True, kw_only=True):
+    """The timeline of one arm's inspected steps."""
+
+    arm: str
+    content: bytes
+    """Gzipped Kineto trace."""
+
+
 class EnergyMeasured(Event, frozen=True, kw_only=True):
     """Energy of one arm."""
 
@@ -125,6 +133,7 @@ AnyEvent = (
     | ParityChecked
     | MemoryMeasured
     | SyncsCounted
+    | Traced
     | EnergyMeasured
     | Noted
     | Ended

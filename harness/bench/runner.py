@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from harness.attachments import Attachments
 from harness.bench.assemble import Ending, Seen, assemble_record
 from harness.bench.events import Progress
 from harness.bench.interrupts import Interrupts
@@ -15,7 +16,6 @@ from harness.bench.process import ChildProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.attachments import ArmAudit
     from harness.bench.plan import BenchPlan
     from harness.records import RunRecord, Sample
 
@@ -30,20 +30,21 @@ def run_plan(
     on_progress: Callable[[Progress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     interrupts: Interrupts | None = None,
-    on_audit: Callable[[ArmAudit], None] | None = None,
+    attachments: Attachments | None = None,
 ) -> tuple[RunRecord, tuple[Sample, ...]]:
     """Measure, and return the record with all raw samples, warm-ups too, in the order taken.
 
     `on_progress` is called as the child tells something; `should_stop` is asked ten times a second.
     One Ctrl-C, or `should_stop`, ends the run after the present step; a second Ctrl-C kills the
-    child. Pass `interrupts` to learn of a Ctrl-C afterwards, as a sweep over plans must. `on_audit`
-    is given the sites behind each arm's sync counts, where they are known.
+    child. Pass `interrupts` to learn of a Ctrl-C afterwards, as a sweep over plans must.
+    `attachments` is filled with the sites behind each arm's sync counts, and with its timeline,
+    where they are known.
 
     Out of memory, a crash, a kill and an exception become a record that says so and keeps what was
     measured. Raises `UsageError` where the plan asks for something that does not exist here.
     """
     began, start_s = datetime.now(UTC), time.monotonic()
-    seen = Seen()
+    seen = Seen(attachments=attachments or Attachments())
     if interrupts is None:
         with Interrupts() as interrupts:
             ending = _follow(plan, seen, interrupts, on_progress, should_stop)
@@ -52,9 +53,6 @@ def run_plan(
     logger.debug("the child ended with %d and printed:\n%s", ending.status, ending.output)
     duration_s = time.monotonic() - start_s
     record = assemble_record(plan, seen, ending, began=began, duration_s=duration_s)
-    if on_audit is not None:
-        for audit in seen.audits:
-            on_audit(audit)
     return record, tuple(seen.samples)
 
 

@@ -39,6 +39,7 @@ from harness.bench.events import (
     SteadinessSeen,
     SyncsCounted,
     Timed,
+    Traced,
 )
 from harness.bench.memory import measure_peaks
 from harness.bench.parity import ParityCheck, model_dtype
@@ -65,6 +66,7 @@ _INSPECTION_SHARE = 0.25
 """At most this share of the budget is set aside; the timed blocks come first."""
 _INSPECTION_LIMIT = 2.0
 """No arm is inspected once the run has taken this many budgets."""
+_LARGEST_TRACE_BYTES = 32 << 20
 _ENERGY_SECONDS = 1.0
 """Long against the tens of milliseconds between two updates of a GPU's energy counter."""
 
@@ -386,6 +388,21 @@ class _Run:
         else:
             audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
             self.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
+            roles = {one.name: one.role for one in self.plan.arms}
+            if seen.trace is not None and roles[arm] != "a/a":
+                self._keep_trace(arm, seen.trace)
+
+    def _keep_trace(self, arm: str, trace: bytes) -> None:
+        if len(trace) > _LARGEST_TRACE_BYTES:
+            size, limit = len(trace) >> 20, _LARGEST_TRACE_BYTES >> 20
+            self.emit(
+                Noted(
+                    text=f"The timeline of arm {arm!r} was not kept: it has {size} MiB and a run "
+                    f"keeps {limit} MiB an arm."
+                )
+            )
+        else:
+            self.emit(Traced(arm=arm, content=trace))
 
     def _measure_energy(self, meter: EnergyMeter, arm: str) -> None:
         clock = self.backend.clock()

@@ -17,6 +17,8 @@ class SyncsSeen(NamedTuple):
     overlap: tuple[Overlap, ...] = ()
     audit: AuditReport | None = None
     """The sites behind the counts, where the probe knows them."""
+    trace: bytes | None = None
+    """Gzipped Kineto trace of the steps it ran, where it has one."""
 
 
 class SyncProbe(Protocol):

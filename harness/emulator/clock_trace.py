@@ -27,26 +27,39 @@ _COPY_NAMES = {
 _LAUNCHES = {"kernel": "cudaLaunchKernel"}
 
 
+def trace_bytes(recording: Recording, *, device: str) -> bytes:
+    """`recording` as a gzipped Chrome trace; the same recording always gives the same bytes."""
+    return _compressed(_document(recording, device))
+
+
 def write_trace(recording: Recording, path: str | Path, *, device: str) -> Path:
     """Write `recording` to `path`, compressed where the name ends in `.gz`.
 
     `device` is the name shown for the device. Raises `StoreError` where it cannot be written.
     """
     target = Path(path)
+    content = _document(recording, device)
+    try:
+        target.write_bytes(_compressed(content) if target.suffix == ".gz" else content)
+    except OSError as error:
+        raise StoreError(
+            f"The timeline cannot be written to {target}: {error.strerror}; name another file."
+        ) from error
+    return target
+
+
+def _document(recording: Recording, device: str) -> bytes:
     document = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": device}],
         "source": "modelled",
         "traceEvents": list(_events(recording, device)),
     }
-    content = json.dumps(document).encode()
-    try:
-        target.write_bytes(gzip.compress(content) if target.suffix == ".gz" else content)
-    except OSError as error:
-        raise StoreError(
-            f"The timeline cannot be written to {target}: {error.strerror}; name another file."
-        ) from error
-    return target
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _compressed(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
 
 
 def _events(recording: Recording, device: str) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
-from gapless.sync_counts import portable
+from harness.audit.portable import portable
 from harness.audit.report import AuditReport, Site, to_json
 
 HOME = Path(__file__).resolve().parent.parent.parent

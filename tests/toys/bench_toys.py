@@ -114,7 +114,7 @@ def sync_probe(plan: Any) -> Any:
         report = AuditReport(
             source="emulated", target=arm, device="toy", steps=1, syncs_per_step=len(arm)
         )
-        return SyncsSeen((sync,), audit=report)
+        return SyncsSeen((sync,), audit=report, trace=arm.encode())
 
     return count
 

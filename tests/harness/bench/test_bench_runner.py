@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from harness.attachments import Attachments
 from harness.bench.interrupts import Interrupts
 from harness.bench.plan import with_a_a
 from harness.bench.process import child_environment
@@ -24,7 +25,6 @@ from harness.store import Store
 from tests.toys.bench_toys import BASELINE, FAST, arm, toy_plan
 
 if TYPE_CHECKING:
-    from harness.attachments import ArmAudit
     from harness.bench.events import Progress
 
 
@@ -32,8 +32,8 @@ def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: P
     arms = with_a_a((BASELINE, FAST, arm("detached")))
     seen: list[Progress] = []
     plan = toy_plan(*arms, sync_probe="tests.toys.bench_toys:sync_probe", margin=0.02)
-    audits: list[ArmAudit] = []
-    record, samples = run_plan(plan, on_progress=seen.append, on_audit=audits.append)
+    kept = Attachments()
+    record, samples = run_plan(plan, on_progress=seen.append, attachments=kept)
 
     assert (record.status, record.reason) == ("complete", None)
     verdicts = {(c.arm, c.phase): c.verdict for c in record.comparisons}
@@ -55,9 +55,11 @@ def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: P
     assert stages[-3:] == ["timing", "memory", "syncs"]
     assert any(progress.remaining_s for progress in seen)
     store = Store(str(tmp_path))
-    stored = store.write(record, samples, audits=audits)
+    stored = store.write(record, samples, audits=kept.audits, traces=kept.traces)
     assert stored.audited_arms == ("baseline", "fast", "detached", "a/a")
     assert {a.arm: a.report.syncs_per_step for a in store.audits(record.id)}["fast"] == len("fast")
+    assert stored.traced_arms == ("baseline", "fast", "detached")
+    assert store.trace(stored, "fast") == b"fast"
     assert msgspec.json.decode(msgspec.json.encode(record), type=RunRecord) == record
 
 

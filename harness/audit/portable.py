@@ -1,0 +1,22 @@
+"""Reports that name no folder of the machine they were made on."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import harness
+from harness.audit.report import AuditReport, from_json, to_json
+
+
+def portable(report: AuditReport) -> AuditReport:
+    """The report with paths as they are on any machine: below this project, or a package.
+
+    Records are shared, and where a user keeps their files is nobody's business.
+    """
+    text = to_json(report)
+    home = str(Path(harness.__file__).resolve().parent.parent)
+    for folder in (sysconfig.get_path("purelib"), home):
+        text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
+    return from_json(text)

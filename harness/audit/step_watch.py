@@ -1,0 +1,120 @@
+"""Explains the waits of single steps on an emulated device that already runs, as in a bench."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.audit.attribution import Attribution
+from harness.audit.build import build_report
+from harness.audit.findings.catalogue import with_findings
+from harness.audit.frames import CodeBook
+from harness.audit.redundancy import Redundancy
+from harness.audit.report import AuditTimeline
+from harness.audit.tally import Counts, Tally
+from harness.audit.value_numbers import ValueNumbers
+from harness.emulator.clock_figures import figures_of
+from harness.emulator.patches import Patches
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from harness.audit.report import AuditReport
+    from harness.audit.value_numbers import ForwardWork
+    from harness.emulator.clock import DeviceClock
+    from harness.emulator.clock_figures import ClockFigures
+    from harness.emulator.device import EmulatedDevice
+    from harness.emulator.timeline import Recording
+
+_NS_PER_MS = 1e6
+
+
+class StepWatch:
+    """A `with` block around one step: what it waited for, by site, and its virtual time.
+
+    Enter it as often as there are steps to look at; between two of them it counts nothing. It
+    listens to the device until the device ends.
+    """
+
+    def __init__(self, device: EmulatedDevice, clock: DeviceClock) -> None:
+        self._device = device
+        self._clock = clock
+        self._patches = Patches()
+        self._attribution = Attribution(CodeBook(()))
+        self._tally = Tally(self._attribution, clock)
+        self._values = ValueNumbers(self._attribution)
+        self._counts = Counts()
+        self._forward: list[ForwardWork] = []
+        self._recording: Recording | None = None
+        self._figures: ClockFigures | None = None
+        for observer in (self._tally, self._values):
+            device.add_observer(observer)
+
+    def __enter__(self) -> Self:
+        self._attribution.start(self._patches)
+        self._device.dispatcher.before_op = self._attribution.before_op
+        self._values.discard()
+        self._tally.recording = True
+        self._clock.start_recording()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._recording = self._clock.stop_recording()
+        self._figures = figures_of(self._recording)
+        self._tally.recording = False
+        self._device.dispatcher.before_op = None
+        self._patches.restore()
+        self._counts = self._tally.take()
+        self._counts.set_costs(self._figures.waits)
+        self._forward = self._values.take()
+
+    @property
+    def recording(self) -> Recording:
+        """The last step on the clock. Raises `RuntimeError` before there is one."""
+        if self._recording is None:
+            raise RuntimeError("no step was watched")
+        return self._recording
+
+    @property
+    def figures(self) -> ClockFigures:
+        """The last step in figures. Raises `RuntimeError` before there is one."""
+        if self._figures is None:
+            raise RuntimeError("no step was watched")
+        return self._figures
+
+    def report(self, target: str) -> AuditReport:
+        """The last step's sites with their modelled costs. Raises `RuntimeError` before one."""
+        figures = self.figures
+        redundancy = Redundancy(self._attribution.module_path)
+        redundancy.add(self._forward)
+        device = self._device
+        shapes = device.shapes_only
+        return with_findings(
+            build_report(
+                self._counts,
+                target=target,
+                device=f"emulated {device.gpu.key} ({'shapes only' if shapes else 'real values'})",
+                steps=1,
+                shapes_only=shapes,
+                notes=device.notes,
+                redundant_groups=redundancy.groups(1),
+                timeline=step_timeline(figures),
+            )
+        )
+
+
+def step_timeline(figures: ClockFigures) -> AuditTimeline:
+    """One step's busy, idle, overlap and exposed time."""
+    exposed_ns = sum(cost.exposed_ns for cost in figures.waits)
+    return AuditTimeline(
+        span_ms=figures.span_ns / _NS_PER_MS,
+        busy_ms=figures.busy_ns / _NS_PER_MS,
+        idle_ms=figures.idle_ns / _NS_PER_MS,
+        overlap=figures.overlap,
+        idle_blocked_host_ms=exposed_ns / _NS_PER_MS,
+    )
