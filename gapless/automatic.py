@@ -50,7 +50,13 @@ def _packed_metadata(model: nn.Module, packed: bool) -> Choice:
     reason = PackedMetadata(packed_backend_of(model)).requires(model, "collator")
     if reason is not None:
         return Choice(name, None, reason)
-    in_use = _implementation(model, "_attn_implementation")
+    in_use = implementation_of(model, "_attn_implementation")
+    if in_use == "flex_attention":
+        return Choice(
+            name, None,
+            "flex_attention stays: its block mask is built once in a forward and no layer reads "
+            "the device; to replace it by attention over packed_documents, ask for it by name",
+        )  # fmt: skip
     if "flash" in in_use:
         return Choice(
             name, None,
@@ -126,7 +132,7 @@ def _moe_routing(model: nn.Module) -> Choice:
     weight = down_projection(experts).weight
     if weight.dim() != 3 or not weight.dtype.is_floating_point:
         return Choice(name, None, "the expert weights are quantised; their own code must run them")
-    in_use = _implementation(model, "_experts_implementation")
+    in_use = implementation_of(model, "_experts_implementation")
     if in_use in _SYNC_FREE_EXPERTS:
         return Choice(name, None, f"{in_use} {_SYNC_FREE_EXPERTS[in_use]}")
     if in_use == "grouped_mm":
@@ -140,6 +146,7 @@ def _moe_routing(model: nn.Module) -> Choice:
     )
 
 
-def _implementation(model: nn.Module, attribute: str) -> str:
+def implementation_of(model: nn.Module, attribute: str) -> str:
+    """The name that the model's configuration holds under `attribute`, `eager` where none."""
     target: Any = pretrained_model(model)
     return getattr(target.config.get_text_config(), attribute, None) or "eager"

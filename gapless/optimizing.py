@@ -90,7 +90,7 @@ def optimize(
             "`gapless list` for the names."
         )
     else:
-        choices = tuple(Choice(name, variant, "asked for") for name, variant in choice.items())
+        choices = tuple(_asked(model, name, variant) for name, variant in choice.items())
     attachments: list[Attachment] = []
     try:
         for one in choices:
@@ -102,6 +102,18 @@ def optimize(
             attachment.detach()
         raise
     return Optimized(choices, tuple(attachments))
+
+
+def _asked(model: nn.Module, name: str, variant: str) -> Choice:
+    """A choice of the user's, which may put one attention in the place of another."""
+    from gapless.automatic import implementation_of
+    from optimizations.implementation_switch import pretrained_model
+
+    reason = "asked for"
+    if name == "packed-metadata" and pretrained_model(model) is not None:
+        in_use = implementation_of(model, "_attn_implementation")
+        reason += f"; it takes the place of {in_use} until it is detached"
+    return Choice(name, variant, reason)
 
 
 def _attach(model: nn.Module, choice: Choice) -> Attachment:

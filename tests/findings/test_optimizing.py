@@ -102,6 +102,95 @@ def test_flash_attention_takes_host_metadata_itself() -> None:
     assert "cu_seq_lens" in choice.reason
 
 
+# transformers asks for the mask by an option that torch is about to drop.
+compiled_mask = pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask")
+
+
+class FlexStep:
+    """One step of a tiny model with `flex_attention`, which runs backward on a GPU only."""
+
+    lengths = (5, 7, 12)
+
+    def __init__(self, family: str) -> None:
+        self.model = tiny_model(family, "flex_attention").to("cuda")
+        positions = torch.cat([torch.arange(length) for length in self.lengths])[None]
+        self.inputs = {
+            "input_ids": IDS.to("cuda"),
+            "labels": IDS.to("cuda"),
+            "position_ids": positions.to("cuda"),
+        }
+
+    def documents(self) -> PackedDocuments:
+        on_device = torch.tensor(self.lengths, dtype=torch.int32, device="cuda")
+        return PackedDocuments(self.lengths, on_device)
+
+    def run(self, **more: Any) -> list[torch.Tensor]:
+        """Loss and gradients, as the values on the host."""
+        self.model.zero_grad()
+        loss = self.model(**self.inputs, **more).loss
+        loss.backward()
+        found = [loss.detach(), *(p.grad for p in self.model.parameters() if p.grad is not None)]
+        return [tensor.cpu() for tensor in found]
+
+
+@compiled_mask
+@pytest.mark.parametrize("family", ["llama", "qwen3-windows", "mixtral"])
+def test_flex_attention_stays_and_the_experts_are_switched_beside_it(family: str) -> None:
+    from harness.emulator.device import EmulatedDevice
+
+    with EmulatedDevice("H100"):
+        step = FlexStep(family)
+        if family in SPARSE:
+            step.model.set_experts_implementation("eager")
+        before = step.run()
+        with gapless.optimize(step.model, packed=True) as optimized:
+            after = step.run()
+            in_use = step.model.config._attn_implementation
+
+    assert in_use == "flex_attention"
+    assert chosen(optimized)["packed-metadata"] is None
+    assert "flex_attention stays" in optimized.choices[0].reason
+    assert chosen(optimized)["moe-routing"] == ("device-offsets" if family in SPARSE else None)
+    for mine, theirs in zip(after, before, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@compiled_mask
+def test_flex_attention_gives_way_where_packed_metadata_is_asked_for_and_comes_back() -> None:
+    from harness.emulator.device import EmulatedDevice
+
+    with EmulatedDevice("H100"):
+        step = FlexStep("qwen3")
+        before = step.run()
+        with gapless.optimize(step.model, {"packed-metadata": "collator"}) as optimized:
+            after = step.run(packed_documents=step.documents())
+        restored = step.model.config._attn_implementation
+        again = step.run()
+
+    assert "takes the place of flex_attention until" in str(optimized)
+    assert restored == "flex_attention"
+    for mine, theirs in zip(after, before, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    assert all(map(torch.equal, again, before))
+
+
+@compiled_mask
+def test_flex_attention_and_reloads_go_together_on_shapes_alone() -> None:
+    from harness.emulator.device import EmulatedDevice
+
+    with EmulatedDevice("H100", shapes_only=True):
+        step = FlexStep("llama")
+        step.model.activation_checkpointing_enable({"use_reentrant": False}, offload=True)
+        with gapless.optimize(step.model, packed=True) as optimized:
+            step.run()
+
+    assert chosen(optimized) == {
+        "packed-metadata": None,
+        "checkpoint-reload": "prefetch",
+        "moe-routing": None,
+    }
+
+
 def test_checkpoint_inputs_move_only_on_a_gpu_that_is_short_of_memory() -> None:
     from harness.emulator.device import EmulatedDevice
 
