@@ -73,6 +73,14 @@ class Workload(Protocol):
         ...
 
 
+@runtime_checkable
+class HasOptimizer(Protocol):
+    """A workload that shows its optimizer, so that moments and step counts are put back with the
+    weights where a run looks at each arm from the same state."""
+
+    optimizer: torch.optim.Optimizer
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way of doing what an optimization is about."""

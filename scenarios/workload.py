@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelWorkload:
-    """Implements `harness.workload.Workload` for a model in train mode and host batches.
+    """Implements `Workload` and `HasOptimizer` for a model in train mode and host batches.
 
     Each forward moves the batch anew and makes a new `PackedDocuments`, as a training loop does.
     """
@@ -45,7 +45,7 @@ class ModelWorkload:
         self._loss_chunk_tokens = loss_chunk_tokens
         self._index = 0
         self._loss: torch.Tensor | None = None
-        self._optimizer = torch.optim.AdamW(
+        self.optimizer = torch.optim.AdamW(
             [parameter for parameter in model.parameters() if parameter.requires_grad],
             lr=learning_rate,
             # One kernel for all parameters where torch has it; `meta` has none.
@@ -99,12 +99,12 @@ class ModelWorkload:
 
     def optimizer_step(self) -> None:
         """Step AdamW and clear the gradients."""
-        self._optimizer.step()
+        self.optimizer.step()
         self.zero_grad()
 
     def zero_grad(self) -> None:
         """Clear the gradients without a step."""
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         # A copy even where the batch is on the device already: its identity must be new each step.

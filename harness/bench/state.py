@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from harness.workload import HasOptimizer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,13 +16,6 @@ if TYPE_CHECKING:
     from harness.workload import Workload
 
 _NUMPY_SEEDS = 2**32
-
-
-@runtime_checkable
-class HasOptimizer(Protocol):
-    """A workload that shows its optimizer, so that its state can be put back too."""
-
-    optimizer: torch.optim.Optimizer
 
 
 def seed_everything(seed: int) -> None:
