@@ -116,7 +116,7 @@ class EmulatedAudit:
         self._values = ValueNumbers(self._attribution) if redundancy else None
         watching = (self._tally,) if self._values is None else (self._tally, self._values)
         self._races = (
-            RaceDetector(self.device.dispatcher, self._attribution.nearest)
+            RaceDetector(self.device.layouts, self._attribution.nearest)
             if self._clock_options.races
             else None
         )

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from harness.emulator.cuda_streams import StreamApi
-    from harness.emulator.dispatch import Dispatcher
     from harness.emulator.gpus import GpuSpec
     from harness.emulator.memory import MemoryBook
+    from harness.emulator.observers import Observers
     from harness.emulator.patches import Patches
 
 
 def patch_cuda(
     patches: Patches,
     gpu: GpuSpec,
-    dispatcher: Dispatcher,
+    observers: Observers,
     memory: MemoryBook,
     streams: StreamApi,
 ) -> None:
     """Make `torch.cuda` and `torch.accelerator` speak of the emulated GPU."""
     answers = {
         **_device_answers(gpu),
-        **_memory_answers(gpu, memory, dispatcher),
-        **_stream_answers(streams, dispatcher),
+        **_memory_answers(gpu, memory, observers),
+        **_stream_answers(streams, observers),
         **_random_answers(),
     }
     for name, answer in answers.items():
@@ -228,7 +228,7 @@ def _device_answers(gpu: GpuSpec) -> dict[str, Any]:
     }
 
 
-def _memory_answers(gpu: GpuSpec, memory: MemoryBook, dispatcher: Dispatcher) -> dict[str, Any]:
+def _memory_answers(gpu: GpuSpec, memory: MemoryBook, observers: Observers) -> dict[str, Any]:
     def live(device: Any = None) -> int:
         return memory.live_bytes
 
@@ -266,19 +266,19 @@ def _memory_answers(gpu: GpuSpec, memory: MemoryBook, dispatcher: Dispatcher) ->
         ),
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         # Cached blocks are freed with cudaFree, which waits for the whole device.
-        "empty_cache": lambda: dispatcher.emit_api_wait("cudaFree", "empty_cache", 1),
+        "empty_cache": lambda: observers.tell_api_wait("cudaFree", "empty_cache"),
     }
 
 
-def _stream_answers(streams: StreamApi, dispatcher: Dispatcher) -> dict[str, Any]:
+def _stream_answers(streams: StreamApi, observers: Observers) -> dict[str, Any]:
     @contextlib.contextmanager
     def stream(chosen: Any) -> Iterator[None]:
         with contextlib.nullcontext() if chosen is None else chosen:
             yield
 
     def synchronize(device: Any = None) -> None:
-        streams.tell("synchronize_device", streams.book.current, None)
-        dispatcher.emit_api_wait("cudaDeviceSynchronize", "explicit_synchronize", 1)
+        observers.tell_stream_action("synchronize_device", streams.book.current)
+        observers.tell_api_wait("cudaDeviceSynchronize", "explicit_synchronize")
 
     return {
         "Stream": streams.stream_class,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.emulator.streams import StreamAction, StreamBook
 from harness.emulator.tensor import CUDA
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from harness.emulator.dispatch import Dispatcher
     from harness.emulator.events import ClockAnswers
+    from harness.emulator.observers import Observers
+    from harness.emulator.streams import StreamBook
     from harness.emulator.tensor import EmulatedTensor
 
 
 class StreamApi:
     """Makes the classes that stand for `torch.cuda.Stream` and `Event` on one device."""
 
-    def __init__(self, dispatcher: Dispatcher, book: StreamBook, clock: ClockAnswers | None):
-        self.dispatcher = dispatcher
+    def __init__(self, observers: Observers, book: StreamBook, clock: ClockAnswers | None):
+        self.observers = observers
         self.book = book
         self.clock = clock
         """Answers `Event.elapsed_time` and `query`; without one every event is at 0 and done."""
@@ -37,7 +37,7 @@ class StreamApi:
                 self.stream_id = self.cuda_stream = self.number
 
             def wait_event(self, event: Event) -> None:
-                api.tell("wait", self.number, event.number)
+                api.observers.tell_stream_action("wait", self.number, event.number)
 
             def wait_stream(self, stream: Stream) -> None:
                 self.wait_event(stream.record_event())
@@ -48,8 +48,8 @@ class StreamApi:
                 return event
 
             def synchronize(self) -> None:
-                api.tell("synchronize_stream", self.number, None)
-                api.dispatcher.emit_api_wait("cudaStreamSynchronize", "explicit_synchronize", 1)
+                api.observers.tell_stream_action("synchronize_stream", self.number)
+                api.observers.tell_api_wait("cudaStreamSynchronize", "explicit_synchronize")
 
             def query(self) -> bool:
                 return api.clock is None or api.clock.stream_done(self.number)
@@ -94,15 +94,15 @@ class StreamApi:
             def record(self, stream: Stream | None = None) -> None:
                 number = api.book.current if stream is None else stream.number
                 self._recorded = True
-                api.tell("record", number, self.number)
+                api.observers.tell_stream_action("record", number, self.number)
 
             def wait(self, stream: Stream | None = None) -> None:
                 number = api.book.current if stream is None else stream.number
-                api.tell("wait", number, self.number)
+                api.observers.tell_stream_action("wait", number, self.number)
 
             def synchronize(self) -> None:
-                api.tell("synchronize_event", api.book.current, self.number)
-                api.dispatcher.emit_api_wait("cudaEventSynchronize", "explicit_synchronize", 1)
+                api.observers.tell_stream_action("synchronize_event", api.book.current, self.number)
+                api.observers.tell_api_wait("cudaEventSynchronize", "explicit_synchronize")
 
             def query(self) -> bool:
                 return api.clock is None or api.clock.event_done(self.number)
@@ -121,15 +121,11 @@ class StreamApi:
         self.stream_class = Stream
         self.event_class = Event
 
-    def tell(self, kind: Any, stream: int, event: int | None, storage: int | None = None) -> None:
-        """Pass one stream action to the observers."""
-        action = StreamAction(kind, self.dispatcher.num_ops, stream, event, storage)
-        for observer in self.dispatcher.observers:
-            observer.on_stream_action(action)
-
     def record_tensor(self, tensor: EmulatedTensor, stream: Any) -> None:
         """`Tensor.record_stream`: the allocation outlives the stream's present work."""
-        self.tell("record_tensor", stream.number, None, tensor.allocation.number)
+        self.observers.tell_stream_action(
+            "record_tensor", stream.number, storage=tensor.allocation.number
+        )
 
     def current(self, device: Any = None) -> Any:
         """The stream that ops go to now."""

@@ -23,8 +23,10 @@ from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
 from harness.emulator.flex_attention import patch_flex_attention
 from harness.emulator.gpus import GpuSpec, find_gpu
+from harness.emulator.layouts import LayoutTable
 from harness.emulator.libraries import libraries_see_the_device
 from harness.emulator.memory import MemoryBook
+from harness.emulator.observers import Observers
 from harness.emulator.patches import Patches
 from harness.emulator.phases import PhaseTracker
 from harness.emulator.stand_ins import stand_ins
@@ -64,15 +66,17 @@ class EmulatedDevice:
         self.memory = MemoryBook(self.gpu.memory_bytes)
         self.streams = StreamBook()
         self.phases = PhaseTracker()
+        self.layouts = LayoutTable()
+        self.observers = Observers(self.layouts, self.streams, self.phases)
         self.dispatcher = Dispatcher(
-            emulated_device(), self.memory, self.streams, self.phases, self.choices, shapes_only,
-            values_limit,
+            emulated_device(), self.memory, self.streams, self.layouts, self.observers,
+            self.choices, shapes_only, values_limit,
         )  # fmt: skip
         self.clock = clock
-        self.stream_api = StreamApi(self.dispatcher, self.streams, clock)
+        self.stream_api = StreamApi(self.observers, self.streams, clock)
         if clock is not None:
             self.dispatcher.pacer = clock.on_op
-            self.dispatcher.add_observer(clock)
+            self.observers.add(clock)
             clock.watch_memory(self.memory)
         self.notes: list[str] = []
         """What a reader must know, one sentence each: compile ran eagerly, ..."""
@@ -87,7 +91,7 @@ class EmulatedDevice:
 
     def add_observer(self, observer: Observer) -> None:
         """Tell `observer` of each op (or wait) from now on."""
-        self.dispatcher.add_observer(observer)
+        self.observers.add(observer)
 
     def note(self, sentence: str) -> None:
         """Add a sentence for the report, once."""
@@ -119,7 +123,7 @@ class EmulatedDevice:
 
     def _install(self) -> None:
         set_available(True)
-        patch_cuda(self._patches, self.gpu, self.dispatcher, self.memory, self.stream_api)
+        patch_cuda(self._patches, self.gpu, self.observers, self.memory, self.stream_api)
         patch_cuda_extras(self._patches)
         patch_tensors(self._patches, self.dispatcher.device)
         patch_composites(self._patches)
@@ -128,7 +132,7 @@ class EmulatedDevice:
         patch_backward(self._patches)
         patch_absent(self._patches, self.note)
         patch_compile(self._patches, self.note)
-        patch_flex_attention(self._patches, self.dispatcher, self.note)
+        patch_flex_attention(self._patches, self.dispatcher, self.observers, self.note)
         self.phases.start(self._patches)
         # The modes are a thread's own; a prefetch thread of the step needs them as well.
         self._patches.wrap(threading.Thread, "_bootstrap_inner", self._run_thread)
@@ -154,7 +158,8 @@ class EmulatedDevice:
         finally:
             self.phases.stop()
             self._patches.restore()
-            self.dispatcher.remove_observers()
+            self.observers.clear()
+            self.dispatcher.pacer = None
             set_available(False)
             EmulatedDevice._active = None
 

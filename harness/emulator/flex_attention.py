@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     import torch
 
     from harness.emulator.dispatch import Dispatcher
+    from harness.emulator.observers import Observers
     from harness.emulator.patches import Patches
 
 NOTE = "flex_attention ran by its formula, uncompiled: its kernels exist for a GPU only."
 
 
 def patch_flex_attention(
-    patches: Patches, dispatcher: Dispatcher, note: Callable[[str], None]
+    patches: Patches,
+    dispatcher: Dispatcher,
+    observers: Observers,
+    note: Callable[[str], None],
 ) -> None:
     """Let calls of flex attention with device tensors run without a compiler."""
     original = FlexAttentionHOP.__call__
@@ -50,7 +54,7 @@ def patch_flex_attention(
         note(NOTE)
         if dispatcher.shapes_only:
             return _one_kernel(query, key, value, scale)
-        with dispatcher.uncounted_waits():
+        with observers.uncounted_waits():
             return math_attention(query, key, value, score_mod, *rest)
 
     patches.set(FlexAttentionHOP, "__call__", call)

@@ -43,7 +43,7 @@ class Storage:
         book.num_allocations += 1
         self.number = book.num_allocations
         self.lineage = self.number
-        """Equal for integer data computed by the same ops from the same data; see `Dispatcher`."""
+        """Equal for integer data computed by the same ops from the same data; see `lineage`."""
         self.address = book.next_address
         book.next_address += self.num_bytes + _BLOCK_BYTES
         book.live_bytes += self.num_bytes

@@ -20,8 +20,8 @@ from harness.emulator.work import runs_nothing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harness.emulator.dispatch import Dispatcher
     from harness.emulator.events import Access, OpEvent
+    from harness.emulator.layouts import LayoutTable
     from harness.emulator.streams import StreamAction
 
 RaceKind = Literal["read before write", "write before read", "write before write"]
@@ -65,8 +65,8 @@ class RaceDetector:
 
     wants_every_op = True
 
-    def __init__(self, dispatcher: Dispatcher, place: Callable[[], Any]) -> None:
-        self._bytes_of = lru_cache(maxsize=None)(dispatcher.byte_range)
+    def __init__(self, layouts: LayoutTable, place: Callable[[], Any]) -> None:
+        self._bytes_of = lru_cache(maxsize=None)(layouts.byte_range)
         self._place = place
         self._known: dict[int, Clock] = {}
         self._events: dict[int, Clock] = {}
