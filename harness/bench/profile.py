@@ -6,6 +6,7 @@ exposed time and the overlap mean the same in a run as in an audit.
 
 from __future__ import annotations
 
+import gzip
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.audit.trace.audit import Analysis, analyse
+from harness.audit.findings.catalogue import with_findings
+from harness.audit.portable import portable
+from harness.audit.trace.audit import Analysis, analyse, report_of
 from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.load import load_trace
 from harness.bench.sync_probe import SyncsSeen
@@ -40,27 +43,29 @@ class CudaSyncProbe:
         torch.cuda.synchronize(self._device)
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
         with profile(activities=activities, acc_events=True) as profiler:
-            for _ in range(self._num_steps):
-                run_labelled_step(workload)
-            torch.cuda.synchronize(self._device)
+            for number in range(self._num_steps):
+                run_labelled_step(workload, number)
+            # The profiler itself waits for the device before it stops, which the analysis knows.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            return summarise_trace(path, self._num_steps, arm=arm, source=self._source)
+            seen = summarise_trace(path, self._num_steps, arm=arm, source=self._source)
+            return seen._replace(trace=gzip.compress(path.read_bytes(), mtime=0))
 
 
-def run_labelled_step(workload: Workload) -> None:
-    """One step whose phases can be told apart in a trace."""
-    with record_function(_LABEL + "forward"):
-        workload.forward()
-    with record_function(_LABEL + "backward"):
-        workload.backward()
-    with record_function(_LABEL + "optimizer"):
-        workload.optimizer_step()
+def run_labelled_step(workload: Workload, number: int) -> None:
+    """One step whose phases can be told apart in a trace, marked as the profiler marks steps."""
+    with record_function(f"ProfilerStep#{number}"):
+        with record_function(_LABEL + "forward"):
+            workload.forward()
+        with record_function(_LABEL + "backward"):
+            workload.backward()
+        with record_function(_LABEL + "optimizer"):
+            workload.optimizer_step()
 
 
 def summarise_trace(path: Path, num_steps: int, *, arm: str, source: Source) -> SyncsSeen:
-    """Syncs of one step by phase, and overlap, from a trace of labelled steps.
+    """Syncs of one step by phase and by site, and overlap, from a trace of labelled steps.
 
     Each sync belongs to the phase in whose time on the host it began, whatever its thread; what
     lies outside all phases, such as the final synchronise, belongs to none.
@@ -72,9 +77,10 @@ def summarise_trace(path: Path, num_steps: int, *, arm: str, source: Source) -> 
         _count(analysis, time, num_steps, arm=arm, phase=phase, source=source)
         for phase, time in phases.items()
     )
+    report = portable(with_findings(report_of(analysis, arm)))
     device = analysis.everything
     if device is None:
-        return SyncsSeen(syncs)
+        return SyncsSeen(syncs, audit=report)
     overlap = Overlap(
         arm=arm,
         overlap=device.overlap,
@@ -82,7 +88,7 @@ def summarise_trace(path: Path, num_steps: int, *, arm: str, source: Source) -> 
         idle_ms=(device.span - device.busy.length) / _NS_PER_MS / num_steps,
         source=source,
     )
-    return SyncsSeen(syncs, (overlap,))
+    return SyncsSeen(syncs, (overlap,), report)
 
 
 def _phase_time(analysis: Analysis, phases: tuple[Phase, ...]) -> Intervals:

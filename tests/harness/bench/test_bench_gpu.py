@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ def test_three_reads_are_three_syncs(device: torch.device) -> None:
 
     # The first product makes the library's handle, which may wait on its own account.
     forward()
-    syncs, overlap, _ = CudaSyncProbe(device, "measured")(
+    syncs, overlap, report, trace = CudaSyncProbe(device, "measured")(
         Phases(forward=forward, backward=work),  # type: ignore[arg-type]
         "x",
     )
@@ -122,6 +123,10 @@ def test_three_reads_are_three_syncs(device: torch.device) -> None:
     assert syncs[0].blocked_ms is not None
     assert syncs[0].blocked_ms > 0
     assert overlap[0].copy_ms > 0
+    assert report is not None
+    assert report.syncs_per_step == NUM_READS
+    assert trace is not None
+    assert b"ProfilerStep#1" in gzip.decompress(trace)
 
 
 def test_a_copy_on_its_own_stream_overlaps_and_one_on_the_compute_stream_does_not(

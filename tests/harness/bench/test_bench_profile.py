@@ -152,8 +152,8 @@ def test_the_phases_are_found_in_a_trace_that_the_profiler_wrote(tmp_path: Path)
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
     ) as profiler:
-        run_labelled_step(workload)
-        run_labelled_step(workload)
+        run_labelled_step(workload, 0)
+        run_labelled_step(workload, 1)
     path = tmp_path / "trace.json"
     profiler.export_chrome_trace(str(path))
     # A wait at the moment each backward began, written into the trace beside what is there.
@@ -165,10 +165,15 @@ def test_the_phases_are_found_in_a_trace_that_the_profiler_wrote(tmp_path: Path)
         for label in labels
     ]
     path.write_text(json.dumps(trace))
-    syncs = summarise_trace(path, 2, arm="x", source="measured").syncs
+    syncs, _, report, _ = summarise_trace(path, 2, arm="x", source="measured")
     assert {sync.phase: sync.count for sync in syncs} == {
         "forward": 0,
         "backward": 1,
         "optimizer": 0,
         "batch": 1,
     }
+    # The sites are those of the same waits, per step.
+    assert report is not None
+    assert (report.target, report.steps, report.syncs_per_step) == ("x", 2, 1)
+    (site,) = report.sites
+    assert (site.phase, site.count_per_step) == ("backward", 1)
