@@ -31,8 +31,13 @@ class ReproduceRow(Record, frozen=True, kw_only=True):
     baseline_tokens_per_s: float | None = None
     tokens_per_s: float | None = None
     modelled: Comparison | None = None
-    """The same comparison by the virtual clock, at the real size on `modelled_gpu`."""
+    """The same comparison by the virtual clock, at the real size on `modelled_gpu`; where several
+    set-ups were modelled, the one that gains most."""
+    modelled_low: float | None = None
+    """The smallest gain of several set-ups that what is published allows; `None` where one was
+    modelled."""
     modelled_gpu: str | None = None
+    """All GPUs that were modelled, with commas between."""
     modelled_run: str | None = None
     dominates: str | None = None
     """What decides the modelled comparison, in one sentence."""
@@ -51,7 +56,8 @@ def rows_from_records(
 ) -> tuple[ReproduceRow, ...]:
     """One row a claim, from the first record that speaks to it.
 
-    `modelled` are records of the virtual clock at the real size; each row takes the first as well.
+    `modelled` are records of the virtual clock at the real size; each row takes those that speak
+    to its claim as well.
 
     `needs` has, for ids of claims without a record, a sentence that says why there is none.
     """
@@ -67,20 +73,49 @@ def rows_from_records(
     return tuple(rows)
 
 
+def modelled_speedups(
+    claim: Claim, records: Sequence[RunRecord]
+) -> tuple[tuple[RunRecord, Comparison], ...]:
+    """The first record of each set-up that speaks to the claim, the largest gain first.
+
+    More than one where the conditions of the claim are not published, so that each way to fill them
+    in was modelled. `records` are newest first.
+    """
+    found: list[tuple[RunRecord, Comparison]] = []
+    for record in records:
+        arm = _arm_of(record, claim.optimization, claim.variant)
+        comparison = _comparison(record, arm, claim)
+        if (
+            comparison is not None
+            and any(other.id == claim.id for other in record.claims)
+            and not any(_same_setup(record, other) for other, _ in found)
+        ):
+            found.append((record, comparison))
+    return tuple(sorted(found, key=lambda pair: -pair[1].speedup))
+
+
+def _same_setup(one: RunRecord, other: RunRecord) -> bool:
+    return (one.machine.device, one.scenario) == (other.machine.device, other.scenario)
+
+
 def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRow:
-    claim = row.claim
-    for record in modelled:
-        if any(other.id == claim.id for other in record.claims):
-            return msgspec.structs.replace(
-                row,
-                modelled=_comparison(
-                    record, _arm_of(record, claim.optimization, claim.variant), claim
-                ),
-                modelled_gpu=record.machine.device.removeprefix("emulated-").upper(),
-                modelled_run=record.id,
-                dominates=what_dominates(claim, record),
-            )
-    return row
+    found = modelled_speedups(row.claim, modelled)
+    if not found:
+        return row
+    record, most = found[0]
+    gpus = dict.fromkeys(_modelled_gpu(record) for record, _ in found)
+    return msgspec.structs.replace(
+        row,
+        modelled=most,
+        modelled_low=found[-1][1].speedup if len(found) > 1 else None,
+        modelled_gpu=", ".join(gpus),
+        modelled_run=record.id,
+        dominates=what_dominates(row.claim, record),
+    )
+
+
+def _modelled_gpu(record: RunRecord) -> str:
+    return record.machine.device.removeprefix("emulated-").upper()
 
 
 def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
@@ -162,7 +197,9 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
     cells = []
     for row in rows:
         claim = row.claim
-        remarks = (*filter(None, (row.needs, row.dominates)), *row.differs, *claim.caveats)
+        several = _SEVERAL_SETUPS if row.modelled_low is not None else None
+        leading = filter(None, (row.needs, several, row.dominates))
+        remarks = (*leading, *row.differs, *claim.caveats)
         noise = row.noise
         cells.append(
             (
@@ -210,7 +247,15 @@ def published_text(claim: Claim) -> str:
 def _modelled_text(row: ReproduceRow) -> str:
     if row.modelled is None:
         return figures.UNKNOWN
-    return f"{figures.percent(row.modelled.speedup)} ({row.modelled_gpu})"
+    most = figures.percent(row.modelled.speedup)
+    low = "" if row.modelled_low is None else f"{figures.percent(row.modelled_low)} to "
+    return f"{low}{most} ({row.modelled_gpu})"
+
+
+_SEVERAL_SETUPS = (
+    "Modelled is a range: the conditions were not published, and each end holds for one way to "
+    "fill them in; docs/model-validation.md lists them. The next note is of its upper end."
+)
 
 
 def _half_width(noise: Comparison) -> str:

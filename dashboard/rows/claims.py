@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from dashboard.rows.listed import Columns
 from dashboard.snapshot import gpu_name
 from harness import figures
-from harness.claim_rows import claim_row, published_text
+from harness.claim_rows import claim_row, modelled_speedups, published_text
 from harness.records import Claim, Phase, Record, Source, Verdict
 from harness.run_tables import parity_text, speedup_text
 
@@ -62,7 +64,8 @@ def claim_entries(records: Sequence[RunRecord]) -> tuple[ClaimEntry, ...]:
     """For each claim the published figure, then modelled and measured ones, one a GPU.
 
     The newest run of a source and GPU speaks, except that a run with a figure goes before one
-    without; `records` are newest first.
+    without, and that a GPU modelled in several set-ups answers with their range. `records` are
+    newest first.
     """
     speaking: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -126,7 +129,27 @@ def _answers(claim: Claim, records: Sequence[RunRecord]) -> list[ClaimEntry]:
             entry = _answer(claim, record)
             if key not in chosen or entry.speedup is not None:
                 chosen[key] = entry
-    return list(chosen.values())
+    return [_over_setups(claim, entry, records) for entry in chosen.values()]
+
+
+def _over_setups(claim: Claim, entry: ClaimEntry, records: Sequence[RunRecord]) -> ClaimEntry:
+    """The entry over all set-ups that were modelled for its GPU, where there are several."""
+    if entry.source != "modelled":
+        return entry
+    on_gpu = [r for r in records if r.source == "modelled" and gpu_name(r) == entry.gpu]
+    found = [comparison.speedup for _, comparison in modelled_speedups(claim, on_gpu)]
+    if len(found) < 2:
+        return entry
+    high, low = found[0], found[-1]
+    return msgspec.structs.replace(
+        entry,
+        low=low,
+        high=high,
+        text=f"{figures.percent(low)} to {figures.percent(high)}",
+        verdict=None,
+        against_published=against_published(claim, low, high),
+        as_run=f"Modelled in {len(found)} set-ups, as the conditions are not published.",
+    )
 
 
 def _answer(claim: Claim, record: RunRecord) -> ClaimEntry:

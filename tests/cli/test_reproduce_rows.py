@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import msgspec
 import pytest
 from small_records import claim, comparison, parity, record
 
@@ -11,6 +14,9 @@ from harness.errors import UsageError
 from harness.tables import to_markdown
 from harness.workload import Variant
 from scenarios.published import CLAIMS
+
+if TYPE_CHECKING:
+    from harness.records import RunRecord
 
 CHOICES = {
     "packed-metadata": (
@@ -100,6 +106,42 @@ def test_a_row_reads_its_own_phase_and_arms() -> None:
     assert row.noise.arm == "a/a"
     assert (row.baseline_tokens_per_s, row.tokens_per_s) == (1000.0, 1200.0)
     assert row.needs is None
+
+
+def modelled(gpu: str, speedup: float, documents: float) -> RunRecord:
+    base = record()
+    summary = base.scenario.input
+    assert summary is not None
+    return record(
+        source="modelled",
+        claims=(BATCH,),
+        machine=msgspec.structs.replace(base.machine, device=f"emulated-{gpu}"),
+        scenario=msgspec.structs.replace(
+            base.scenario,
+            input=msgspec.structs.replace(summary, num_documents_mean=documents),
+        ),
+        comparisons=(comparison("packed-metadata=cached", speedup=speedup, source="modelled"),),
+    )
+
+
+def test_what_is_not_published_makes_the_modelled_figure_a_range() -> None:
+    setups = [modelled("b200", 0.22, 4), modelled("gb10", 0.01, 4), modelled("b200", 5.36, 256)]
+    (row,) = rows_from_records([BATCH], [record(claims=(BATCH,))], modelled=setups)
+    assert row.modelled is not None
+    assert (row.modelled_low, row.modelled.speedup) == (0.01, 5.36)
+    table = reproduce_table([row])
+    shown = dict(zip(table.columns, table.rows[0], strict=True))
+    assert shown["Modelled there"] == "+1.0% to +536% (B200, GB10)"
+    assert "is a range" in table.notes[0]
+
+
+def test_a_setup_modelled_again_takes_the_place_of_its_older_figure() -> None:
+    newer, older = modelled("b200", 0.22, 4), modelled("b200", 0.9, 4)
+    (row,) = rows_from_records([BATCH], [], modelled=[newer, older])
+    assert row.modelled is not None
+    assert (row.modelled_low, row.modelled.speedup) == (None, 0.22)
+    table = reproduce_table([row])
+    assert dict(zip(table.columns, table.rows[0], strict=True))["Modelled there"] == "+22.0% (B200)"
 
 
 def test_no_speedup_without_parity() -> None:
