@@ -21,6 +21,7 @@ from gapless.cli import (
     report,
     reproduce,
 )
+from gapless.cli.output import EXIT_READER_GONE, until_reader_leaves
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
@@ -29,12 +30,19 @@ if TYPE_CHECKING:
 EXIT_UNEXPECTED = 70
 """`EX_SOFTWARE`: a fault of gapless itself, told apart from the codes of the contract (0 to 3)."""
 
+EXIT_CODES = (
+    "Exit codes: 0 fine, 1 a budget or comparison failed, 2 bad usage or not comparable, 3 the "
+    f"workload failed, {EXIT_UNEXPECTED} a fault of gapless, 130 Ctrl-C, {EXIT_READER_GONE} the "
+    "program that reads the output ended first."
+)
+
 app = typer.Typer(
     name="gapless",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -75,10 +83,12 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error is one sentence on stderr."""
     words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
+    return until_reader_leaves(lambda: _run(words, debug))
+
+
+def _run(words: list[str], debug: bool) -> int:
     try:
         app(words, prog_name="gapless")
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except GaplessError as error:
         return _fail(str(error), error.exit_code, debug)
     except Exception as error:

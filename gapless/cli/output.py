@@ -1,0 +1,43 @@
+"""Output into a program that stops reading before the end, such as `head`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_READER_GONE = 141
+"""128 + SIGPIPE: what a shell reports for any program that such a write ends."""
+
+
+def until_reader_leaves(run: Callable[[], int]) -> int:
+    """The exit code that `run` gives, or 141, without a word, once nobody reads its output.
+
+    What is still buffered is written out here: at the interpreter's exit it would be too late to
+    choose the code.
+    """
+    # Held now, because typer puts others in their place that hide the error.
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    try:
+        code = run()
+    except BrokenPipeError:
+        code = EXIT_READER_GONE
+    except SystemExit as stop:
+        # typer and rich leave in this way from a write that failed, with the code 1.
+        if isinstance(stop.__context__, BrokenPipeError):
+            code = EXIT_READER_GONE
+        else:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    for stream in streams:
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            code = EXIT_READER_GONE
+            # The interpreter flushes once more as it ends.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+    return code
