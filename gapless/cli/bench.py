@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.options import (
+    AttentionOption,
+    CheckpointingOption,
+    DeviceOption,
+    DocumentsOption,
+    JsonOption,
+    LayersOption,
+    NoStoreOption,
+    PrecisionOption,
+    ScenarioArgument,
+    StoreOption,
+    TokensOption,
+)
 from gapless.cli.values import check_seconds, check_threads, parse_precision
 from harness.errors import StoreError, UsageError
 
@@ -19,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: Annotated[str, typer.Argument(help="A name from `gapless list`.")],
+    scenario: ScenarioArgument,
     arm: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,23 +73,13 @@ def command(
             "machine; full is the real size.",
         ),
     ] = "narrow",
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
-    ] = None,
-    documents: Annotated[
-        int | None, typer.Option("--documents", help="Documents wanted in one batch.")
-    ] = None,
+    tokens: TokensOption = None,
+    documents: DocumentsOption = None,
     dtype: Annotated[
         str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Of the weights.")
     ] = None,
-    attention: Annotated[
-        str | None,
-        typer.Option("--attention", help="sdpa-mask, varlen, or a name the library knows."),
-    ] = None,
-    checkpointing: Annotated[
-        bool | None,
-        typer.Option("--checkpointing/--no-checkpointing", help="Recompute each layer, or none."),
-    ] = None,
+    attention: AttentionOption = None,
+    checkpointing: CheckpointingOption = None,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="FILE", help=".jsonl, .parquet or .txt to pack."),
@@ -89,15 +91,13 @@ def command(
     weights: Annotated[
         str, typer.Option("--weights", metavar="DIR|ID", help="A folder, a hub id, or `random`.")
     ] = "random",
-    layers: Annotated[
-        int | None, typer.Option("--layers", help="Layers instead of the model's own.")
-    ] = None,
+    layers: LayersOption = None,
     threads: Annotated[
         int | None, typer.Option("--threads", help="Threads torch uses for one op.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of weights, packing and order.")] = 0,
     store: StoreOption = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Keep no record.")] = False,
+    no_store: NoStoreOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")
     ] = False,

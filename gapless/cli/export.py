@@ -19,7 +19,7 @@ from gapless.cli.choosing import (
     chosen,
     store_to_read,
 )
-from gapless.cli.options import StoreOption
+from gapless.cli.options import RedactOption, StoreOption
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,12 +41,7 @@ def command(
             help="Where the page has its charts' script from: itself, the net, or a file beside.",
         ),
     ] = "inline",
-    redact: Annotated[
-        bool,
-        typer.Option(
-            "--redact/--no-redact", help="Leave out host names, user names, paths and commands."
-        ),
-    ] = True,
+    redact: RedactOption = True,
     store: StoreOption = None,
     scenario: ScenarioFilter = None,
     model: ModelFilter = None,

@@ -8,12 +8,22 @@ from typing import Annotated
 
 import typer
 
-from gapless.cli.options import JsonOption, StoreOption
+from gapless.cli.options import (
+    AttentionOption,
+    CheckpointingOption,
+    DocumentsOption,
+    JsonOption,
+    LayersOption,
+    NoStoreOption,
+    ScenarioArgument,
+    StoreOption,
+    TokensOption,
+)
 from harness.errors import UsageError
 
 
 def command(
-    scenario: Annotated[str, typer.Argument(help="A name from `gapless list`.")],
+    scenario: ScenarioArgument,
     gpu: Annotated[
         list[str],
         typer.Option("--gpu", metavar="GPU", help="A GPU of the catalogue; may be repeated."),
@@ -50,25 +60,13 @@ def command(
     adapter: Annotated[
         str, typer.Option("--adapter", metavar="none|lora", help="What is trained.")
     ] = "lora",
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
-    ] = None,
-    documents: Annotated[
-        int | None, typer.Option("--documents", help="Documents wanted in one batch.")
-    ] = None,
-    attention: Annotated[
-        str | None,
-        typer.Option("--attention", help="sdpa-mask, varlen, or a name the library knows."),
-    ] = None,
-    checkpointing: Annotated[
-        bool | None,
-        typer.Option("--checkpointing/--no-checkpointing", help="Recompute each layer, or none."),
-    ] = None,
-    layers: Annotated[
-        int | None, typer.Option("--layers", help="Layers instead of the model's own.")
-    ] = None,
+    tokens: TokensOption = None,
+    documents: DocumentsOption = None,
+    attention: AttentionOption = None,
+    checkpointing: CheckpointingOption = None,
+    layers: LayersOption = None,
     store: StoreOption = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Keep no record.")] = False,
+    no_store: NoStoreOption = False,
     json: JsonOption = False,
 ) -> None:
     """Model arms on GPUs that are not here.

@@ -29,3 +29,28 @@ PrecisionOption = Annotated[
         "--precision", metavar="PERCENT", help="Stop once every interval is this narrow, +-."
     ),
 ]
+NoStoreOption = Annotated[bool, typer.Option("--no-store", help="Keep no record.")]
+RedactOption = Annotated[
+    bool,
+    typer.Option(
+        "--redact/--no-redact", help="Leave out host names, user names, paths and commands."
+    ),
+]
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A name from `gapless list`.")]
+TokensOption = Annotated[
+    int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
+]
+DocumentsOption = Annotated[
+    int | None, typer.Option("--documents", help="Documents wanted in one batch.")
+]
+AttentionOption = Annotated[
+    str | None, typer.Option("--attention", help="sdpa-mask, varlen, or a name the library knows.")
+]
+CheckpointingOption = Annotated[
+    bool | None,
+    typer.Option("--checkpointing/--no-checkpointing", help="Recompute each layer, or none."),
+]
+LayersOption = Annotated[
+    int | None, typer.Option("--layers", help="Layers instead of the model's own.")
+]

@@ -20,7 +20,7 @@ from gapless.cli.choosing import (
     chosen,
     store_to_read,
 )
-from gapless.cli.options import StoreOption
+from gapless.cli.options import RedactOption, StoreOption
 from harness.errors import UsageError
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -33,12 +33,7 @@ def command(
     everything: Annotated[
         bool, typer.Option("--all", help="Every comparison, however many lines that takes.")
     ] = False,
-    redact: Annotated[
-        bool,
-        typer.Option(
-            "--redact/--no-redact", help="Leave out host names, user names, paths and commands."
-        ),
-    ] = False,
+    redact: RedactOption = False,
     store: StoreOption = None,
     scenario: ScenarioFilter = None,
     model: ModelFilter = None,
