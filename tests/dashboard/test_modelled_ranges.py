@@ -1,4 +1,4 @@
-"""A claim whose conditions are not published is modelled in several set-ups: its figure is a range."""
+"""A claim whose conditions are not published is modelled in several set-ups and shows a range."""
 
 from __future__ import annotations
 
