@@ -1,151 +1,83 @@
 """Stands for the packages `flash_attn` (2) and `flash_attn_interface` (3), which need a GPU.
 
-Same signatures, same limits, values by attention per document, shapes by formula. What makes the
-host wait is kept as the packages have it: a length given as a device tensor is read at each call of
-a kernel, in forward and again in backward.
+Same names, same signatures, same limits; libraries ask for the signatures to learn what a version
+can do.
 """
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator.packed_kernels import Attention, packed_backward, packed_forward
-from harness.emulator.reading import Reading
+from harness.emulator.flash_kernel import FlashAttention
+from harness.emulator.packed_kernels import Attention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 VERSION_2, VERSION_3 = "2.8.3", "3.0.0"
 LARGEST_HEAD = 256
 _HALF = (torch.float16, torch.bfloat16)
 
-_SETTINGS = "int max_q, int max_k, float scale, bool causal, int left, int right, float softcap"
-_LENGTHS = "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k"
-_library = torch.library.Library("gapless_flash", "DEF")
-_library.define(
-    f"forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_SETTINGS}) -> (Tensor, Tensor)"
-)
-_library.define(
-    "backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-    f"{_LENGTHS}, {_SETTINGS}) -> (Tensor, Tensor, Tensor)"
-)
+_DENSE = ("q", "k", "v")
+"""`(batch, length, heads, size)` each; the result is laid out as the query."""
+_VARLEN = (*_DENSE, "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+"""`(tokens, heads, size)` each, bounds of the documents (int32), and their largest lengths."""
+_NO_WINDOW = (-1, -1)
+_OPTIONS_2: dict[str, Any] = {
+    "dropout_p": 0.0, "softmax_scale": None, "causal": False, "window_size": _NO_WINDOW,
+    "softcap": 0.0, "alibi_slopes": None, "deterministic": False, "return_attn_probs": False,
+}  # fmt: skip
+_USED_3: dict[str, Any] = {"seqused_q": None, "seqused_k": None}
+_OPTIONS_3: dict[str, Any] = {
+    "softmax_scale": None, "causal": False, "qv": None, "q_descale": None, "k_descale": None,
+    "v_descale": None, "window_size": _NO_WINDOW, "attention_chunk": 0, "softcap": 0.0,
+    "num_splits": 1, "pack_gqa": None, "deterministic": False, "sm_margin": 0,
+    "return_attn_probs": False,
+}  # fmt: skip
 
 
-def _forward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    *settings: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return packed_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, Attention(*settings))
+def _function(
+    name: str, tensors: tuple[str, ...], options: Mapping[str, Any], probabilities: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """A function of the package: its signature as declared, its result by the kernel.
 
-
-def _backward(
-    grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    *settings: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return packed_backward(grad, q, k, v, cu_seqlens_q, cu_seqlens_k, Attention(*settings))
-
-
-def _forward_shapes(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: Any, *others: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    lengths = (q.shape[1], q.shape[0]) if cu_seqlens_q is not None else (
-        q.shape[0], q.shape[2], q.shape[1]
-    )  # fmt: skip
-    return out, q.new_empty(lengths, dtype=torch.float32)
-
-
-def _backward_shapes(
-    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return tuple(torch.empty_like(t) for t in (q, k, v))  # type: ignore[return-value]
-
-
-_library.impl("forward", _forward, "CPU")
-_library.impl("backward", _backward, "CPU")
-_library.impl("forward", _forward_shapes, "Meta")
-_library.impl("backward", _backward_shapes, "Meta")
-_forward_op = torch.ops.gapless_flash.forward.default
-_backward_op = torch.ops.gapless_flash.backward.default
-
-
-class FlashAttention(torch.autograd.Function):
-    """One call of a flash kernel. `cu_seqlens` of `None`: a batch of equal rows."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        cu_seqlens_q: torch.Tensor | None,
-        cu_seqlens_k: torch.Tensor | None,
-        max_q: Any,
-        max_k: Any,
-        settings: Attention,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = _forward_op(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, _host(max_q), _host(max_k), *settings
-        )
-        ctx.save_for_backward(q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k)
-        ctx.lengths, ctx.settings = (max_q, max_k), settings
-        ctx.mark_non_differentiable(lse)
-        return out, lse
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> Any:
-        q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k = ctx.saved_tensors
-        max_q, max_k = (_host(length) for length in ctx.lengths)
-        grads = _backward_op(
-            grad, q, k, v, out, lse, cu_seqlens_q, cu_seqlens_k, max_q, max_k, *ctx.settings
-        )
-        return *grads, None, None, None, None, None
-
-
-def _host(length: Any) -> int:
-    """The packages' kernels take an integer, so a tensor is read where they are called."""
-    with Reading("implicit_scalar_arg"):
-        return int(length)
-
-
-def _attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    max_q: Any,
-    max_k: Any,
-    *,
-    softmax_scale: float | None,
-    causal: bool,
-    window_size: tuple[int | None, int | None],
-    softcap: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q)
-    left, right = (-1 if side is None else side for side in window_size)
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    settings = Attention(float(scale), causal, left, right, float(softcap))
-    result: tuple[torch.Tensor, torch.Tensor] = FlashAttention.apply(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_q, max_k, settings
+    With `return_attn_probs` it returns output, log-sum-exp and `probabilities`.
+    """
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    signature = Signature(
+        [
+            *(Parameter(tensor, kind) for tensor in tensors),
+            *(Parameter(option, kind, default=default) for option, default in options.items()),
+        ]
     )
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        out, lse = _attend(given.arguments)
+        return (out, lse, *probabilities) if given.arguments["return_attn_probs"] else out
+
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = signature  # type: ignore[attr-defined]  # a function takes attributes
+    return call
+
+
+def _attend(given: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    q, k, v = (given[name] for name in _DENSE)
+    _check(q)
+    scale, window = given["softmax_scale"], given["window_size"]
+    left, right = (-1 if side is None else side for side in window)
+    settings = Attention(
+        float(q.shape[-1] ** -0.5 if scale is None else scale),
+        given["causal"], left, right, float(given["softcap"]),
+    )  # fmt: skip
+    result: tuple[torch.Tensor, torch.Tensor] = FlashAttention.apply(
+        q, k, v, given.get("cu_seqlens_q"), given.get("cu_seqlens_k"),
+        given.get("max_seqlen_q", q.shape[1]), given.get("max_seqlen_k", k.shape[1]), settings,
+    )  # fmt: skip
     return result
 
 
@@ -160,51 +92,14 @@ def _check(q: torch.Tensor) -> None:
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
 
 
-def flash_attn_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
-    """`(batch, length, heads, size)` -> the query's shape."""
-    out, lse = _attend(
-        q, k, v, None, None, q.shape[1], k.shape[1],
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-    )  # fmt: skip
-    return (out, lse, None) if return_attn_probs else out
-
-
-def flash_attn_varlen_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    block_table: torch.Tensor | None = None,
-) -> Any:
-    """`(tokens, heads, size)`, documents from `cu_seqlens` (int32) -> the query's shape."""
-    out, lse = _attend(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-    )  # fmt: skip
-    return (out, lse, None) if return_attn_probs else out
+flash_attn_func = _function("flash_attn_func", _DENSE, _OPTIONS_2, (None,))
+flash_attn_varlen_func = _function(
+    "flash_attn_varlen_func", _VARLEN, {**_OPTIONS_2, "block_table": None}, (None,)
+)
+flash_attn_3_func = _function("flash_attn_func", _DENSE, _OPTIONS_3, ())
+flash_attn_3_varlen_func = _function(
+    "flash_attn_varlen_func", _VARLEN, {**_USED_3, **_OPTIONS_3}, ()
+)
 
 
 def flash_attn_qkvpacked_func(qkv: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -262,66 +157,6 @@ def flash_attn_with_kvcache(
     raise RuntimeError(
         "The stand-in for flash_attn has no decoding with a key-value cache; audit a training step."
     )
-
-
-def flash_attn_3_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    qv: torch.Tensor | None = None,
-    q_descale: torch.Tensor | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    sm_margin: int = 0,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Version 3 of `flash_attn_func`."""
-    out, lse = _attend(
-        q, k, v, None, None, q.shape[1], k.shape[1],
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-    )  # fmt: skip
-    return (out, lse) if return_attn_probs else out
-
-
-def flash_attn_3_varlen_func(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    seqused_q: torch.Tensor | None = None,
-    seqused_k: torch.Tensor | None = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    qv: torch.Tensor | None = None,
-    q_descale: torch.Tensor | None = None,
-    k_descale: torch.Tensor | None = None,
-    v_descale: torch.Tensor | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-    attention_chunk: int = 0,
-    softcap: float = 0.0,
-    num_splits: int = 1,
-    pack_gqa: bool | None = None,
-    deterministic: bool = False,
-    sm_margin: int = 0,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Version 3 of `flash_attn_varlen_func`."""
-    out, lse = _attend(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-        softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-    )  # fmt: skip
-    return (out, lse) if return_attn_probs else out
 
 
 def unpad_input(

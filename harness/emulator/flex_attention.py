@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch.nn.attention.flex_attention as public
 from torch._higher_order_ops.flex_attention import FlexAttentionHOP, math_attention
 
-from harness.emulator.flash_attention import FlashAttention
+from harness.emulator.flash_kernel import FlashAttention
 from harness.emulator.packed_kernels import Attention
 from harness.emulator.tensor import EmulatedTensor
 

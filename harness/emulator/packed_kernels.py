@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 Tensors = tuple[torch.Tensor, ...]
 
 
+class Packed(NamedTuple):
+    """The tensors of a call. Documents are told by their bounds, int32; `None` for equal rows."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    cu_seqlens_q: torch.Tensor | None = None
+    cu_seqlens_k: torch.Tensor | None = None
+
+
 class Attention(NamedTuple):
     """What a call fixes besides its tensors."""
 
@@ -27,55 +37,38 @@ class Attention(NamedTuple):
     softcap: float = 0.0
 
 
-def packed_forward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    how: Attention,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def packed_forward(of: Packed, how: Attention) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, laid out as the query, and the log-sum-exp in float32: `(heads, tokens)` packed,
     `(batch, heads, length)` otherwise."""
-    packed = cu_seqlens_q is not None
-    q, k, v = (_rows(tensor, packed) for tensor in (query, key, value))
+    packed = of.cu_seqlens_q is not None
+    q, k, v = (_rows(tensor, packed) for tensor in of[:3])
     k, v = (_share(tensor, q.shape[1]) for tensor in (k, v))
-    weights, total, _ = _weights(q, k, _visible(q, k, cu_seqlens_q, cu_seqlens_k, how), how)
-    out = (weights @ v).transpose(1, 2).to(query.dtype)
+    weights, total, _ = _weights(q, k, _visible(q, k, of, how), how)
+    out = (weights @ v).transpose(1, 2).to(of.query.dtype)
     return (out[0], total[0]) if packed else (out, total)
 
 
-def packed_backward(
-    grad: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    how: Attention,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def packed_backward(grad: torch.Tensor, of: Packed, how: Attention) -> Tensors:
     """Gradients of query, key and value, each laid out as that tensor."""
-    packed = cu_seqlens_q is not None
-    q, grad_rows = _rows(query, packed), _rows(grad, packed)
-    heads, kv_heads = q.shape[1], key.shape[-2]
-    k, v = (_share(_rows(tensor, packed), heads) for tensor in (key, value))
-    visible = _visible(q, k, cu_seqlens_q, cu_seqlens_k, how)
-    weights, _, capped = _weights(q, k, visible, how)
+    packed = of.cu_seqlens_q is not None
+    q, grad_rows = _rows(of.query, packed), _rows(grad, packed)
+    heads, kv_heads = q.shape[1], of.key.shape[-2]
+    k, v = (_share(_rows(tensor, packed), heads) for tensor in (of.key, of.value))
+    weights, _, capped = _weights(q, k, _visible(q, k, of, how), how)
     grad_weights = grad_rows @ v.transpose(-1, -2)
     grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True))
     if how.softcap:
         grad_scores = grad_scores * (1 - (capped / how.softcap) ** 2)
     grad_scores = grad_scores * how.scale
     grads = (
-        (grad_scores @ k, query),
-        (_join(grad_scores.transpose(-1, -2) @ q, kv_heads), key),
-        (_join(weights.transpose(-1, -2) @ grad_rows, kv_heads), value),
+        grad_scores @ k,
+        _join(grad_scores.transpose(-1, -2) @ q, kv_heads),
+        _join(weights.transpose(-1, -2) @ grad_rows, kv_heads),
     )
-    dq, dk, dv = (
+    return tuple(
         (rows.transpose(1, 2)[0] if packed else rows.transpose(1, 2)).to(like.dtype).contiguous()
-        for rows, like in grads
+        for rows, like in zip(grads, of[:3], strict=True)
     )
-    return dq, dk, dv
 
 
 def _rows(tensor: torch.Tensor, packed: bool) -> torch.Tensor:
@@ -104,14 +97,9 @@ def _weights(q: torch.Tensor, k: torch.Tensor, visible: torch.Tensor, how: Atten
     return (masked - total).exp().nan_to_num(nan=0.0), total.squeeze(-1), scores
 
 
-def _visible(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    how: Attention,
-) -> torch.Tensor:
+def _visible(q: torch.Tensor, k: torch.Tensor, of: Packed, how: Attention) -> torch.Tensor:
     """`(length of q, length of k)`: which key each query sees. Rows end together, as in flash."""
+    cu_seqlens_q, cu_seqlens_k = of.cu_seqlens_q, of.cu_seqlens_k
     if cu_seqlens_q is None or cu_seqlens_k is None:
         q_end, k_end = q.shape[2], k.shape[2]
         rows, columns = torch.arange(q_end), torch.arange(k_end)
@@ -155,10 +143,9 @@ def _varlen(
     window_size: Sequence[int] | None = None,
     *others: Any,
 ) -> Tensors:
+    of = Packed(query, key, value, cu_seq_q, cu_seq_q if cu_seq_k is None else cu_seq_k)
     how = _varlen_settings(query, is_causal, scale, window_size)
-    keys = cu_seq_q if cu_seq_k is None else cu_seq_k
-    out, total = packed_forward(query, key, value, cu_seq_q, keys, how)
-    return out, total, torch.zeros(2, dtype=torch.uint64)
+    return *packed_forward(of, how), torch.zeros(2, dtype=torch.uint64)
 
 
 def _varlen_backward(
@@ -177,9 +164,8 @@ def _varlen_backward(
     scale: float | None = None,
     window_size: Sequence[int] | None = None,
 ) -> Tensors:
-    how = _varlen_settings(query, is_causal, scale, window_size)
-    keys = cu_seq_q if cu_seq_k is None else cu_seq_k
-    return packed_backward(grad, query, key, value, cu_seq_q, keys, how)
+    of = Packed(query, key, value, cu_seq_q, cu_seq_q if cu_seq_k is None else cu_seq_k)
+    return packed_backward(grad, of, _varlen_settings(query, is_causal, scale, window_size))
 
 
 def _varlen_settings(

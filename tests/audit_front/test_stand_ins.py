@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.audit.emulated import EmulatedAudit, audit_callable
-from harness.emulator.packed_kernels import Attention, packed_backward, packed_forward
+from harness.emulator.packed_kernels import Attention, Packed, packed_backward, packed_forward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +66,8 @@ def test_packed_attention_is_attention_of_each_document(
     how = Attention(SIZE**-0.5, causal=True, left=-1 if window is None else window)
 
     single = [tensor.detach().float() for tensor in (q, k, v)]
-    out, _ = packed_forward(*single, bounds, bounds, how)
-    grads = packed_backward(grad.float(), *single, bounds, bounds, how)
+    out, _ = packed_forward(Packed(*single, bounds, bounds), how)
+    grads = packed_backward(grad.float(), Packed(*single, bounds, bounds), how)
 
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
     for got, want in zip(grads, expected_grads, strict=True):
@@ -85,9 +85,9 @@ def test_a_soft_cap_has_the_gradient_of_its_formula() -> None:
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
 
     single = [tensor.detach().float() for tensor in (q, k, v)]
-    out, _ = packed_forward(*single, None, None, how)
+    out, _ = packed_forward(Packed(*single), how)
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
-    grads = packed_backward(grad.float(), *single, None, None, how)
+    grads = packed_backward(grad.float(), Packed(*single), how)
     for got, want in zip(grads, wanted, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-3, atol=1e-4)
 
