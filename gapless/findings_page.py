@@ -56,6 +56,8 @@ def lines_of(setting: Setting) -> list[Line]:
     first: dict[tuple[str, str, int], Finding] = {}
     for one, report in reports.items():
         for finding in report.findings:
+            if finding.file is None:
+                continue  # of the step as a whole: a small model says nothing about its speed
             key = (finding.kind, below_packages(finding.file or ""), finding.line or 0)
             first.setdefault(key, finding)
             waits[key][one] += finding.syncs_per_step

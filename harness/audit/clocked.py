@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.audit.details import SMALL_KERNEL_US, SmallKernels
 from harness.audit.frames import place_of
 from harness.audit.report import AuditTimeline, ModelledStep, Race, SiteShare
 from harness.calibration import costs_for
@@ -79,19 +80,7 @@ class AuditClock:
 
     def timeline(self) -> AuditTimeline:
         """Busy, idle and overlap of all kept steps, their sum over the steps."""
-        steps = self._steps
-        if not steps:
-            return AuditTimeline()
-        copy_ns = sum(step.copy_ns for step in steps)
-        hidden_ns = sum(step.hidden_copy_ns for step in steps)
-        exposed_ns = sum(cost.exposed_ns for step in steps for cost in step.waits)
-        return AuditTimeline(
-            span_ms=sum(step.span_ns for step in steps) / _NS_PER_MS,
-            busy_ms=sum(step.busy_ns for step in steps) / _NS_PER_MS,
-            idle_ms=sum(step.idle_ns for step in steps) / _NS_PER_MS,
-            overlap=hidden_ns / copy_ns if copy_ns else None,
-            idle_blocked_host_ms=exposed_ns / _NS_PER_MS,
-        )
+        return timeline_of(self._steps)
 
     def modelled(
         self, counts: Counts, options: ClockOptions, peak_bytes: int
@@ -107,6 +96,7 @@ class AuditClock:
             step_ms=self._step_ms(self.gpu, Changes()),
             ceiling_ms=self._step_ms(self.gpu, CEILING),
             peak_bytes=peak_bytes,
+            small_kernels=_small_kernels(self._steps[-1].kernels_ns),
             without=tuple(left_out),
             without_ms=(
                 self._step_ms(self.gpu, Changes(frozenset().union(*left_out.values())))
@@ -139,6 +129,39 @@ class AuditClock:
     def _step_ms(self, gpu: GpuSpec, changes: Changes) -> float:
         played = play(self._last_tape, costs_for(gpu), changes)
         return (played.end_ns - played.start_ns) / _NS_PER_MS
+
+
+def timeline_of(steps: Sequence[ClockFigures]) -> AuditTimeline:
+    """Busy, idle and overlap of these steps, their sum over the steps."""
+    if not steps:
+        return AuditTimeline()
+    copy_ns = sum(step.copy_ns for step in steps)
+    hidden_ns = sum(step.hidden_copy_ns for step in steps)
+    idle_ns = sum(step.idle_ns for step in steps)
+    exposed_ns = sum(cost.exposed_ns for step in steps for cost in step.waits)
+    slow_ns = sum(step.slow_host_ns for step in steps)
+    return AuditTimeline(
+        span_ms=sum(step.span_ns for step in steps) / _NS_PER_MS,
+        busy_ms=sum(step.busy_ns for step in steps) / _NS_PER_MS,
+        idle_ms=idle_ns / _NS_PER_MS,
+        overlap=hidden_ns / copy_ns if copy_ns else None,
+        idle_blocked_host_ms=exposed_ns / _NS_PER_MS,
+        idle_slow_host_ms=slow_ns / _NS_PER_MS,
+        idle_other_ms=max(idle_ns - exposed_ns - slow_ns, 0) / _NS_PER_MS,
+    )
+
+
+def _small_kernels(kernels_ns: Sequence[int]) -> SmallKernels | None:
+    if not kernels_ns:
+        return None
+    small = [ns for ns in kernels_ns if ns < SMALL_KERNEL_US * 1e3]
+    total_ns = sum(kernels_ns)
+    return SmallKernels(
+        threshold_us=SMALL_KERNEL_US,
+        count_share=len(small) / len(kernels_ns),
+        time_share=sum(small) / total_ns if total_ns else 0.0,
+        num_kernels=len(kernels_ns),
+    )
 
 
 def race_rows(found: Sequence[FoundRace]) -> tuple[Race, ...]:

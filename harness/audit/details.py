@@ -115,12 +115,18 @@ class RepeatedUpload(Record, frozen=True, kw_only=True):
     total_ms: float
 
 
+SMALL_KERNEL_US = 10.0
+"""About what one launch costs the host."""
+
+
 class SmallKernels(Record, frozen=True, kw_only=True):
     """Kernels shorter than a launch takes."""
 
     threshold_us: float
     count_share: float
     time_share: float
+    num_kernels: int | None = None
+    """All kernels, small or not."""
 
 
 class StepUse(Record, frozen=True, kw_only=True):

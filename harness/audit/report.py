@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.audit.details import TraceDetails
+from harness.audit.details import SmallKernels, TraceDetails
 from harness.audit.findings.finding import Finding
 from harness.records import Record
 
@@ -123,6 +123,7 @@ class ModelledStep(Record, frozen=True, kw_only=True):
     ceiling_ms: float
     """The same without any wait and with all copies between host and device hidden."""
     peak_bytes: int | None = None
+    small_kernels: SmallKernels | None = None
     without: tuple[str, ...] = ()
     """Sites that were asked to be left out."""
     without_ms: float | None = None

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from harness.audit.attribution import Attribution
 from harness.audit.build import build_report
+from harness.audit.clocked import timeline_of
 from harness.audit.findings.catalogue import with_findings
 from harness.audit.frames import CodeBook
 from harness.audit.redundancy import Redundancy
-from harness.audit.report import AuditTimeline
 from harness.audit.tally import Counts, Tally
 from harness.audit.value_numbers import ValueNumbers
 from harness.emulator.clock_figures import figures_of
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from harness.emulator.clock_figures import ClockFigures
     from harness.emulator.device import EmulatedDevice
     from harness.emulator.timeline import Recording
-
-_NS_PER_MS = 1e6
 
 
 class StepWatch:
@@ -103,18 +101,6 @@ class StepWatch:
                 shapes_only=shapes,
                 notes=device.notes,
                 redundant_groups=redundancy.groups(1),
-                timeline=step_timeline(figures),
+                timeline=timeline_of([figures]),
             )
         )
-
-
-def step_timeline(figures: ClockFigures) -> AuditTimeline:
-    """One step's busy, idle, overlap and exposed time."""
-    exposed_ns = sum(cost.exposed_ns for cost in figures.waits)
-    return AuditTimeline(
-        span_ms=figures.span_ns / _NS_PER_MS,
-        busy_ms=figures.busy_ns / _NS_PER_MS,
-        idle_ms=figures.idle_ns / _NS_PER_MS,
-        overlap=figures.overlap,
-        idle_blocked_host_ms=exposed_ns / _NS_PER_MS,
-    )

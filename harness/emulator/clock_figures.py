@@ -44,6 +44,10 @@ class ClockFigures:
     """Time in which at least one copy ran."""
     hidden_copy_ns: int
     """Part of it in which a kernel ran as well."""
+    kernels_ns: tuple[int, ...]
+    """Time of each kernel."""
+    slow_host_ns: int
+    """Idle time that no wait explains: no launch had reached the device yet."""
     waits: tuple[WaitCost, ...]
 
     @property
@@ -63,12 +67,17 @@ def figures_of(recording: Recording) -> ClockFigures:
     busy = merge((row.start_ns, row.end_ns) for row in rows)
     kernels = merge((row.start_ns, row.end_ns) for row in rows if row.kind == "kernel")
     copies = merge((row.start_ns, row.end_ns) for row in rows if row.kind != "kernel")
+    waits = tuple(_wait_costs(recording, busy))
+    late_ns = _late_ns(recording, busy)
     return ClockFigures(
         span_ns=busy[-1][1] - busy[0][0] if busy else 0,
         busy_ns=_length(busy),
         copy_ns=_length(copies),
         hidden_copy_ns=_length(copies) + _length(kernels) - _length(merge([*copies, *kernels])),
-        waits=tuple(_wait_costs(recording, busy)),
+        kernels_ns=tuple(row.end_ns - row.start_ns for row in rows if row.kind == "kernel"),
+        # What a wait exposes ends where the launch after it reaches the device: it is part of this.
+        slow_host_ns=max(late_ns - sum(cost.exposed_ns for cost in waits), 0),
+        waits=waits,
     )
 
 
@@ -86,6 +95,15 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
 
 def _length(intervals: Sequence[Interval]) -> int:
     return sum(end - start for start, end in intervals)
+
+
+def _late_ns(recording: Recording, busy: Sequence[Interval]) -> int:
+    """Idle time until the launch of the work that ends it reaches the device."""
+    reaches: dict[int, int] = {}
+    for row in recording.rows:
+        reached = row.call_ns + recording.latency_ns
+        reaches[row.start_ns] = min(reached, reaches.get(row.start_ns, reached))
+    return sum(max(reaches[start] - end, 0) for (_, end), (start, _) in pairwise(busy))
 
 
 class _Idle:

@@ -68,6 +68,8 @@ class Recording:
     """Everything that happened while recording was on, in the order it was queued."""
 
     start_ns: int
+    latency_ns: int = 0
+    """From a launch call to the earliest start of its work."""
     rows: list[DeviceRow] = field(default_factory=list)
     waits: list[WaitRow] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -157,7 +159,7 @@ class Timeline:
 
     def start_recording(self) -> Recording:
         """Keep what happens from now on."""
-        self.recording = Recording(self.host_ns)
+        self.recording = Recording(self.host_ns, self.times.latency_ns)
         return self.recording
 
     def stop_recording(self) -> Recording:

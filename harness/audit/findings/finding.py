@@ -17,6 +17,7 @@ _HIGH_SHARE, _MEDIUM_SHARE = 0.05, 0.01
 """Of the span, as exposed time, from where a finding is of high or medium severity."""
 _HIGH_SYNCS, _MEDIUM_SYNCS = 8, 2
 """Syncs per step, where no time is known."""
+_OF_THE_STEP = ("launch-bound",)
 _ORDER: dict[Severity, int] = {"high": 0, "medium": 1, "low": 2}
 
 
@@ -74,12 +75,16 @@ def severity_of(
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Dearest first: by severity, then exposed time, then waits, then how often it happens."""
+    """Dearest first: by severity, then exposed time, then waits, then how often it happens.
+
+    What is said of the whole step, such as `launch-bound`, comes after the places of its severity.
+    """
     return tuple(
         sorted(
             findings,
             key=lambda f: (
                 _ORDER[f.severity],
+                f.kind in _OF_THE_STEP,
                 -(f.exposed_ms or 0.0),
                 -f.syncs_per_step,
                 -f.count_per_step,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.audit.details import (
+    SMALL_KERNEL_US,
     DeviceUse,
     ImplicitCalls,
     KernelTotal,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 MILLISECOND = 1e6
 """Nanoseconds."""
-SMALL_KERNEL_US = 10.0
-"""About what one launch costs the host."""
 _QUEUE_POINTS = 200
 _MAX_STREAMS = 256
 
@@ -122,6 +121,7 @@ def small_kernels(trace: Trace) -> SmallKernels | None:
         threshold_us=SMALL_KERNEL_US,
         count_share=float(small.mean()),
         time_share=float(length[small].sum() / total) if total else 0.0,
+        num_kernels=len(length),
     )
 
 
