@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import shown
 from dashboard.charts.lanes import timeline_chart
+from dashboard.plain import markdown_text
 from dashboard.rows import lanes
 from dashboard.rows.listed import rows_csv
 
@@ -15,23 +16,47 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def window_key(name: str) -> str:
+    """Where the session keeps the window of the timelines `name`: start and end in ms."""
+    return f"window-{name}"
+
+
 def show_timelines(timelines: Sequence[tuple[str, lanes.Timeline]], name: str) -> None:
-    """Timelines under each other; the window is drawn anew, at most one span a pixel."""
+    """Timelines under each other; the window is drawn anew, at most one shape a pixel."""
     longest = max(timeline.span_ms for _, timeline in timelines)
     step = longest / 1000 or 0.001
-    start, end = st.slider(
-        "Window, ms", 0.0, longest, (0.0, longest), step=step, key=f"window-{name}", format="%.3f"
+    window = window_key(name)
+    left, right = st.session_state.get(window, (0.0, longest))
+    # What is kept may be of a longer timeline, or from somebody's link.
+    start = min(max(left, 0.0), longest - step)
+    end = min(max(right, start + step), longest)
+    st.session_state[window] = (start, end)
+    chart = f"lanes-{name}-{start}-{end}"
+
+    def zoom() -> None:
+        boxes = st.session_state[chart].selection.box
+        if boxes:
+            left, right = sorted(boxes[-1]["x"])
+            st.session_state[window] = (max(left, 0.0), min(max(right, left + step), longest))
+
+    slider, button = st.columns([5, 1], vertical_alignment="bottom")
+    start, end = slider.slider(
+        "Window, ms: drag here, or over the chart to zoom in",
+        0.0, longest, step=step, key=window, format="%.3f",
+    )  # fmt: skip
+    button.button(
+        "Whole span", key=f"whole-{name}", disabled=(start, end) == (0.0, longest),
+        on_click=lambda: st.session_state.update({window: (0.0, longest)}), width="stretch",
+    )  # fmt: skip
+    summary = lanes.summary_rows(timelines)
+    words = lanes.summary_words(summary)
+    shown.show_chart(timeline_chart(timelines, start, end), words, chart, on_drag=zoom)
+    shown.show_table(
+        lanes.SUMMARY.table(summary), rows_csv(lanes.SummaryRow, summary), f"timelines-{name}"
     )
-    if end - start < step:
-        end = start + step
-    words = "; ".join(
-        f"{title}: {timeline.span_ms:.4g} ms, {len(timeline.waits)} waits"
-        for title, timeline in timelines
-    )
-    shown.show_chart(timeline_chart(timelines, start, end), words, f"lanes-{name}")
     for title, timeline in timelines:
         rows = lanes.lane_rows(timeline)
-        st.text(title)
-        shown.show_table(
-            lanes.COLUMNS.table(rows), rows_csv(lanes.LaneRow, rows), f"lanes-{name}-{title}"
-        )
+        with st.expander(f"Lanes of {markdown_text(title)}"):
+            shown.show_table(
+                lanes.COLUMNS.table(rows), rows_csv(lanes.LaneRow, rows), f"lanes-{name}-{title}"
+            )

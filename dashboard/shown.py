@@ -18,7 +18,7 @@ from harness.errors import StoreError
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dashboard.charts.style import Figure
     from harness.records import RunRecord, Sample
@@ -123,11 +123,18 @@ def run_link(run_id: str) -> str:
     return permalink(base_url(), "run", [("id", run_id)])
 
 
-def show_chart(figure: Figure, alt: str, key: str) -> None:
-    """A chart with its words for those who cannot see it."""
+def show_chart(
+    figure: Figure, alt: str, key: str, on_drag: Callable[[], None] | None = None
+) -> None:
+    """A chart with its words for those who cannot see it.
+
+    `on_drag` is called when somebody has dragged over it: `st.session_state[key]` then says where.
+    """
     drawn = inked(figure, st.context.theme.type or "light")
-    height = figure["layout"]["height"]
-    st.plotly_chart(drawn, theme=None, config=CONFIG, alt=alt, key=key, height=height)
+    st.plotly_chart(
+        drawn, theme=None, config=CONFIG, alt=alt, key=key, height=figure["layout"]["height"],
+        on_select=on_drag or "ignore", selection_mode="box",
+    )  # fmt: skip
 
 
 def show_table(table: Table, csv: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Streams as lanes over time, thinned to pixels."""
+"""Streams as lanes over time: each pixel as high as the share of it in which the stream works."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.charts.style import GRID, NOISE_FILL, layout
 from dashboard.plain import chart_text
-from dashboard.rows.lanes import Spans, thinned, visible
+from dashboard.rows.lanes import filled, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.lanes import Timeline, Work
+    from dashboard.rows.lanes import Fills, Spans, Timeline, Work
 
 PIXELS = 1_200
 LANE_PX = 30
 TITLE_PX = 22
+LEAST_HEIGHT = {"compute": 0.1}
+"""Share of its lane that something short has; half a lane where nothing is said."""
 COLOURS: dict[Work | str, str] = {
     "compute": "#0f7fc0",
     "copy": "#d55e00",
@@ -57,10 +59,12 @@ def timeline_chart(
             for number, name in enumerate(names, start=1)
         ]
         for kind, spans, top, end in _rectangles(timeline, names, y, bottom):
-            choose = visible if kind in SHADES else thinned
-            drawn = choose(spans, start_ms, end_ms, PIXELS)
-            if drawn:
-                traces.append(_path(kind, drawn, top, end))
+            if kind in SHADES:
+                fills = tuple((*span, 1.0) for span in visible(spans, start_ms, end_ms, PIXELS))
+            else:
+                fills = filled(spans, start_ms, end_ms, PIXELS)
+            if fills:
+                traces.append(_path(kind, fills, top, end))
         y = bottom + 10
     _one_legend_entry_a_kind(traces)
     return {
@@ -68,6 +72,8 @@ def timeline_chart(
         "layout": layout(
             round(y) + 96,
             annotations=titles,
+            dragmode="select",
+            selectdirection="h",
             showlegend=True,
             legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
             xaxis={
@@ -75,6 +81,7 @@ def timeline_chart(
                 "range": [start_ms, end_ms],
                 "gridcolor": GRID,
                 "nticks": 8,
+                "tickformat": ",~r",
             },
             yaxis={
                 "range": [y, 0],
@@ -117,19 +124,24 @@ def _title(y: float, text: str) -> dict[str, Any]:
     }
 
 
-def _path(kind: str, spans: Spans, top: float, bottom: float) -> dict[str, Any]:
-    """All rectangles of one kind in one lane as a single path: thousands draw as one shape."""
+def _path(kind: str, fills: Fills, top: float, bottom: float) -> dict[str, Any]:
+    """All rectangles of one kind in one lane as a single path: thousands draw as one shape.
+
+    Each is as high as it is full, and high enough to be seen.
+    """
+    least = LEAST_HEIGHT.get(kind, 0.5)
     x: list[float | None] = []
     y: list[float | None] = []
-    for start, end in spans:
+    for start, end, share in fills:
+        upper = bottom - (bottom - top) * max(share, least)
         x += [start, start, end, end, None]
-        y += [top, bottom, bottom, top, None]
+        y += [upper, bottom, bottom, upper, None]
     return {
         "type": "scatter",
         "x": x,
         "y": y,
         "mode": "lines",
-        "line": {"width": 0},
+        "line": {"width": 0, "simplify": False},
         "fill": "toself",
         "fillcolor": COLOURS[kind],
         "name": NAMES.get(kind, kind),

@@ -1,4 +1,4 @@
-"""Timeline: what ran on each stream when, thinned so that a page draws pixels and not events."""
+"""Timeline: what ran on each stream when, as a share of each pixel: a page draws no events."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from harness.audit.trace.timeline import communication_names
 from harness.records import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.audit.trace.audit import Analysis
     from harness.audit.trace.columns import Trace
 
@@ -22,6 +24,11 @@ Work = Literal["compute", "copy", "communication", "other"]
 Spans = tuple[tuple[float, float], ...]
 """(start, end) in ms since the first event."""
 
+Fills = tuple[tuple[float, float, float], ...]
+"""(start, end, share that is busy) in ms since the first event."""
+
+LEVELS = 10
+"""Shades of fullness that are told apart."""
 MAX_SPANS = 20_000
 """Spans kept of each lane: finer than any screen, small enough to keep."""
 MAX_STREAMS = 16
@@ -47,6 +54,10 @@ class Timeline(Record, frozen=True, kw_only=True):
     """No device works."""
     exposed: Spans
     """Part of the idle time that is there because of a wait."""
+    copy_ms: float = 0.0
+    """Time in which at least one copy ran."""
+    overlap: float | None = None
+    """Share of it beside a kernel; `None` where nothing was copied."""
 
 
 class LaneRow(Record, frozen=True, kw_only=True):
@@ -57,6 +68,18 @@ class LaneRow(Record, frozen=True, kw_only=True):
     busy_ms: float
     share: float
     num_events: int
+
+
+class SummaryRow(Record, frozen=True, kw_only=True):
+    """One whole timeline in figures."""
+
+    name: str
+    span_ms: float
+    idle_ms: float
+    exposed_ms: float
+    num_waits: int
+    copy_ms: float
+    overlap: float | None
 
 
 def timeline_of(trace: Trace, analysis: Analysis | None = None) -> Timeline | None:
@@ -78,26 +101,37 @@ def timeline_of(trace: Trace, analysis: Analysis | None = None) -> Timeline | No
         waits=_spans(waits, begin),
         idle=_spans(everything.idle, begin),
         exposed=_spans(exposed, begin),
+        copy_ms=everything.copies.length / 1e6,
+        overlap=everything.overlap,
     )
 
 
-def thinned(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Spans:
-    """The spans inside a window, those nearer than a pixel joined: at most one a pixel.
+def filled(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Fills:
+    """How full each pixel of a window is, pixels of one fullness joined: at most one a pixel.
 
-    A span shorter than a pixel is drawn one pixel wide, so that no event is lost from view.
+    A pixel that an event touches is never empty, so that no event is lost from view, and one with
+    a gap is never full, so that short gaps between thousands of kernels are seen.
     """
-    pixel_ms = (end_ms - start_ms) / num_pixels
-    out: list[tuple[float, float]] = []
-    for span_start, span_end in spans:
-        if span_end < start_ms or span_start > end_ms:
-            continue
-        left = max(span_start, start_ms)
-        right = min(max(span_end, left + pixel_ms), end_ms)
-        if out and left - out[-1][1] < pixel_ms:
-            out[-1] = (out[-1][0], max(out[-1][1], right))
-        else:
-            out.append((left, right))
-    return tuple(out)
+    if not spans or end_ms <= start_ms:
+        return ()
+    starts, ends = np.array(spans, dtype=np.float64).T
+    edges = np.linspace(start_ms, end_ms, num_pixels + 1)
+    before = np.concatenate(([0.0], np.cumsum(ends - starts)))
+    reached = np.searchsorted(starts, edges, side="right")
+    # Time in spans that began before each edge, less what of the last one lies beyond it.
+    beyond = np.maximum(ends[np.maximum(reached - 1, 0)] - edges, 0.0)
+    busy = np.diff(before[reached] - np.where(reached > 0, beyond, 0.0))
+    share = np.clip(busy / (edges[1] - edges[0]), 0.0, 1.0)
+    level = np.where(share >= 1 - 1e-6, LEVELS, np.floor(share * LEVELS))
+    touched = np.diff(np.searchsorted(starts, edges, side="left")) > 0
+    level = np.where((level == 0) & (touched | (share > 0)), 1, level)
+    changes = np.flatnonzero(np.diff(level)) + 1
+    runs = zip([0, *changes.tolist()], [*changes.tolist(), num_pixels], strict=True)
+    return tuple(
+        (float(edges[first]), float(edges[last]), float(level[first]) / LEVELS)
+        for first, last in runs
+        if level[first]
+    )
 
 
 def visible(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Spans:
@@ -108,6 +142,32 @@ def visible(spans: Spans, start_ms: float, end_ms: float, num_pixels: int) -> Sp
     pixel_ms = (end_ms - start_ms) / num_pixels
     clipped = ((max(start, start_ms), min(end, end_ms)) for start, end in spans)
     return tuple(span for span in clipped if span[1] - span[0] >= pixel_ms)
+
+
+def summary_rows(timelines: Sequence[tuple[str, Timeline]]) -> tuple[SummaryRow, ...]:
+    """One row a timeline."""
+    return tuple(
+        SummaryRow(
+            name=name,
+            span_ms=timeline.span_ms,
+            idle_ms=_length(timeline.idle),
+            exposed_ms=_length(timeline.exposed),
+            num_waits=len(timeline.waits),
+            copy_ms=timeline.copy_ms,
+            overlap=timeline.overlap,
+        )
+        for name, timeline in timelines
+    )
+
+
+def summary_words(rows: Sequence[SummaryRow]) -> str:
+    """The same in a sentence for each."""
+    return "; ".join(
+        f"{row.name}: {figures.milliseconds(row.span_ms)}, "
+        f"{figures.milliseconds(row.idle_ms)} idle, {row.num_waits} waits, "
+        f"{figures.percent(row.overlap, signed=False)} of copy time beside a kernel"
+        for row in rows
+    )
 
 
 def lane_rows(timeline: Timeline) -> tuple[LaneRow, ...]:
@@ -122,7 +182,7 @@ def lane_rows(timeline: Timeline) -> tuple[LaneRow, ...]:
     ]
     out = []
     for name, work, spans, num_events in rows:
-        busy_ms = sum(end - start for start, end in spans)
+        busy_ms = _length(spans)
         out.append(
             LaneRow(
                 lane=name,
@@ -133,6 +193,10 @@ def lane_rows(timeline: Timeline) -> tuple[LaneRow, ...]:
             )
         )
     return tuple(out)
+
+
+def _length(spans: Spans) -> float:
+    return sum(end - start for start, end in spans)
 
 
 def _lanes(trace: Trace, begin: int) -> tuple[Lane, ...]:
@@ -187,5 +251,16 @@ COLUMNS: Columns[LaneRow] = Columns(
         "Time": lambda row: figures.milliseconds(row.busy_ms),
         "Share of the span": lambda row: figures.percent(row.share, signed=False),
         "Events": lambda row: f"{row.num_events:,}",
+    }
+)
+SUMMARY: Columns[SummaryRow] = Columns(
+    {
+        "Timeline": lambda row: row.name,
+        "Span": lambda row: figures.milliseconds(row.span_ms),
+        "Device idle": lambda row: figures.milliseconds(row.idle_ms),
+        "Because of a wait": lambda row: figures.milliseconds(row.exposed_ms),
+        "Waits": lambda row: f"{row.num_waits:,}",
+        "Copies": lambda row: figures.milliseconds(row.copy_ms),
+        "Beside a kernel": lambda row: figures.percent(row.overlap, signed=False),
     }
 )

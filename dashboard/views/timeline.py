@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from dashboard import shown
-from dashboard.lane_view import show_timelines
+from dashboard.lane_view import show_timelines, window_key
 from dashboard.plain import markdown_text
 from dashboard.trace_child import audit_upload
 from harness.errors import GaplessError
@@ -18,21 +19,46 @@ if TYPE_CHECKING:
     from dashboard.rows.lanes import Timeline
 
 
+_NAME = "run"
+_OF_SOURCE = {
+    "measured": "Measured: steps under the profiler, which is never on in timed blocks. What it "
+    "adds to the host makes gaps look longer than they are.",
+    "modelled": "Modelled by the virtual clock: no GPU ran this.",
+    "published": "Published by somebody else.",
+}
+
+
 @st.cache_data(max_entries=8, show_spinner="Reading the trace")
 def _timeline(root: str, run_id: str, arm: str) -> Timeline | None:
     store = Store(root)
     return audit_upload("trace.gz", store.trace(store.read(run_id), arm)).timeline
 
 
+def _window() -> tuple[float, ...]:
+    """The part that is zoomed into: the session's, or at first that of the address."""
+    kept = window_key(_NAME)
+    if kept not in st.session_state:
+        try:
+            left, right = map(float, st.query_params.get_all("window"))
+        except ValueError:
+            return ()
+        if not 0 <= left < right < math.inf:
+            return ()
+        st.session_state[kept] = (left, right)
+    window: tuple[float, ...] = st.session_state[kept]
+    return window
+
+
 def page() -> None:
     """The traces of one run's arms, aligned under each other."""
     found = shown.snapshot()
     wanted = st.query_params.get_all("of")
+    window = _window()
     shown.page_head(
         "timeline",
         "Timeline",
         "What ran on each stream, and when did the device idle?",
-        [("of", run) for run in wanted],
+        [*(("of", run) for run in wanted), *(("window", f"{at:.3f}") for at in window)],
     )
     shown.warn_of_gone(found, wanted)
     filters: Filters = shown.current_filters()
@@ -40,9 +66,9 @@ def page() -> None:
     records = [found.records[n] for n in positions]
     if not records:
         shown.empty(
-            "No run here kept a trace of its arms. A trace of your own, or a modelled one, opens "
-            "under “Open a trace”:",
-            "gapless audit my_train.py:step --timeline timeline.json.gz",
+            "No run here kept a timeline: runs on a GPU and modelled ones do. A trace of your own "
+            "opens under “Open a trace”.",
+            "gapless model qwen3-8b-packed-sft --gpu B200 --arm checkpoint-reload=double-buffer",
         )
         return
     titles = shown.run_titles(records)
@@ -52,6 +78,7 @@ def page() -> None:
     record = found.find(of) if of else None
     if record is None:
         return
+    st.caption(_OF_SOURCE[record.source])
     timelines = []
     for arm in record.traced_arms:
         try:
@@ -62,7 +89,7 @@ def page() -> None:
         if timeline is not None:
             timelines.append((arm, timeline))
     if timelines:
-        show_timelines(timelines, "run")
+        show_timelines(timelines, _NAME)
 
 
 page()

@@ -200,14 +200,27 @@ spans = st.lists(
 
 
 @given(spans, st.integers(1, 400))
-def test_a_thinned_lane_has_at_most_one_span_a_pixel_and_loses_no_event(found, num_pixels) -> None:
+def test_a_filled_lane_has_at_most_one_shape_a_pixel_and_loses_no_event(found, num_pixels) -> None:
     end = found[-1][1]
-    drawn = lanes.thinned(found, 0.0, end, num_pixels)
-    assert len(drawn) <= num_pixels + 1
+    drawn = lanes.filled(found, 0.0, end, num_pixels)
+    assert len(drawn) <= num_pixels
     assert list(drawn) == sorted(drawn)
     for start, stop in found:
         middle = (start + stop) / 2
-        assert any(a - 1e-9 <= middle <= b + end / num_pixels + 1e-9 for a, b in drawn)
+        assert any(a - 1e-6 <= middle <= b + 1e-6 for a, b, _ in drawn)
+    # What is drawn is what is busy: each shape within one shade, and one more where it is raised
+    # to be seen.
+    area = sum((b - a) * share for a, b, share in drawn)
+    busy = sum(stop - start for start, stop in found)
+    raised = sum((b - a) / lanes.LEVELS for a, b, share in drawn if share == 1 / lanes.LEVELS)
+    assert busy - end / lanes.LEVELS - 1e-6 <= area <= busy + raised + 1e-6
+
+
+def test_a_gap_shorter_than_a_pixel_lowers_it() -> None:
+    spans = ((0.0, 4.0), (4.5, 10.0))
+    assert lanes.filled(spans, 0.0, 10.0, 5) == ((0.0, 4.0, 1.0), (4.0, 6.0, 0.7), (6.0, 10.0, 1.0))
+    assert lanes.filled(spans, 4.0, 5.0, 2) == ((4.5, 5.0, 1.0),)
+    assert lanes.filled((), 0.0, 10.0, 5) == ()
 
 
 def test_shading_is_never_widened() -> None:

@@ -25,7 +25,7 @@ NEEDS = {
     "claims": "gapless reproduce",
     "ab": "gapless bench",
     "syncs": "gapless audit",
-    "timeline": "gapless audit",
+    "timeline": "gapless model",
     "whatif": "gapless model",
     "run": "gapless reproduce",
     "open_trace": "gapless audit",
@@ -151,7 +151,9 @@ def test_a_trace_kept_with_a_run_is_drawn(store: Store, monkeypatch: pytest.Monk
     synthetic.write(store, synthetic.record(1), traces={"baseline": trace, "all": trace})
     app = opened(store, monkeypatch, "timeline")
     assert len(app.get("plotly_chart")) == 1
-    assert len(app.dataframe) == 2
+    summary, *lanes = app.dataframe
+    assert list(summary.value["Timeline"]) == ["baseline", "all"]
+    assert len(lanes) == 2
 
 
 def test_a_store_that_cannot_be_listed_is_one_sentence(
