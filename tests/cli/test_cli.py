@@ -10,10 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from small_records import record
 
 from gapless.cli.main import EXIT_UNEXPECTED, main
 from harness.errors import StoreError
+from tests.toys.small_records import record
 
 if TYPE_CHECKING:
     from pathlib import Path

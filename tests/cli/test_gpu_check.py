@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from small_records import record
 
 from gapless import gpu_check
 from gapless.sweep import Sweep
+from tests.toys.small_records import record
 
 ROOT = Path(gpu_check.__file__).resolve().parent.parent
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from small_records import claim, comparison, parity, record
 
 from gapless.reproduce import plan_runs, select_claims
 from harness.claim_rows import reproduce_table, rows_from_records
@@ -14,6 +13,7 @@ from harness.errors import UsageError
 from harness.tables import to_markdown
 from harness.workload import Variant
 from scenarios.published import CLAIMS
+from tests.toys.small_records import claim, comparison, parity, record
 
 if TYPE_CHECKING:
     from harness.records import RunRecord

@@ -7,13 +7,13 @@ import re
 import sys
 
 import pytest
-from small_records import claim, comparison, parity, record
 
 from gapless.documents import reproduce_document, run_document
 from gapless.tables import PIPE_WIDTH, print_table
 from harness.claim_rows import reproduce_table, rows_from_records
 from harness.records import MemoryPeak, SyncCount
 from harness.run_tables import parity_text, run_tables, speedup_text
+from tests.toys.small_records import claim, comparison, parity, record
 
 
 def test_comparisons_stand_in_the_order_of_arms_with_the_noise_floor_last() -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from small_records import claim, parity, record
 
 from gapless import sweep as sweep_module
 from gapless.reproduce import plan_runs
 from gapless.sweep import GRACE_S, MIN_BUDGET_S, Sweep, sweep_claims
 from harness.errors import UsageError
 from harness.workload import Variant
+from tests.toys.small_records import claim, parity, record
 
 if TYPE_CHECKING:
     from harness.bench.plan import BenchPlan

@@ -1,14 +1,10 @@
-"""The store: whole runs or none, whoever kills, fills, races or plants things in it."""
+"""The store: what is written is read, whatever else lies in it and however it fails."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import random
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
@@ -21,74 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import run_index, storage
+from harness import storage
 from harness.errors import StoreError
 from harness.records import (
     SCHEMA_VERSION,
-    Machine,
     Parity,
-    RunRecord,
-    Sample,
-    ScenarioRecord,
 )
 from harness.store import MAX_INLINE_SAMPLES, MAX_RUN_BYTES, Store, check_run_id, new_run_id
-
-MACHINE = Machine(
-    device="cpu",
-    fingerprint="f",
-    hostname="host",
-    platform="Linux x86_64",
-    python="3.11",
-    torch="2.13",
-    transformers=None,
-    gapless="0.1",
-    cuda=None,
-    cpu_model="cpu",
-    num_cpu_cores=2,
-    num_threads=1,
-    memory_bytes=1 << 30,
-    governor=None,
-)
-SCENARIO = ScenarioRecord(
-    name="tiny",
-    family="packed-sft",
-    model="Tiny",
-    fit="narrow",
-    dtype="float32",
-    attention="sdpa",
-    checkpointing=False,
-    weights="random",
-    adapter="none",
-    seed=0,
-    config={"num_layers": 2, "rope": None, "name": "tiny"},
-    narrowed={"hidden_size": (4096, 64)},
-)
-
-
-def record(run_id: str, created_utc: str = "2026-01-02T03:04:05Z") -> RunRecord:
-    return RunRecord(
-        id=run_id,
-        created_utc=created_utc,
-        status="complete",
-        command="gapless bench tiny",
-        source="measured",
-        machine=MACHINE,
-        scenario=SCENARIO,
-        arms=(),
-    )
-
-
-def samples(count: int) -> list[Sample]:
-    return [
-        Sample(order=i, block=i // 4 - 1, arm=f"arm {i % 2}", phase="batch",
-               duration_ms=0.1 * i + 1e-9, warmup=i < 4)
-        for i in range(count)
-    ]  # fmt: skip
-
-
-@pytest.fixture(params=["local", "memory"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "a" / "b") if request.param == "local" else f"memory://{uuid.uuid4()}/x"
+from tests.harness.stored_runs import record, samples
 
 
 @pytest.mark.parametrize("count", [0, 10, MAX_INLINE_SAMPLES, MAX_INLINE_SAMPLES + 1])
@@ -383,102 +319,6 @@ def test_a_root_nobody_can_write_is_a_sentence() -> None:
         Store("/proc/gapless").write(record("r1"), [])
 
 
-# Kills and races, with real processes.
-
-WRITER = """
-import sys
-root, runs, checkout, template = sys.argv[1:]
-sys.path.insert(0, checkout)
-import msgspec
-from harness.records import RunRecord
-from harness.store import Store, new_run_id
-
-record = msgspec.json.decode(template, type=RunRecord)
-store = Store(root)
-
-def write():
-    run_id = new_run_id("tiny", "cpu")
-    store.write(msgspec.structs.replace(record, id=run_id), record.samples)
-
-write()
-print("ready", flush=True)
-for _ in range(int(runs)):
-    write()
-"""
-
-
-def writer_command(code: str, root: Path, runs: int) -> list[str]:
-    template = msgspec.structs.replace(record("template"), samples=tuple(samples(300)))
-    checkout = str(Path(__file__).parents[2])
-    return [
-        sys.executable,
-        "-c",
-        code,
-        str(root),
-        str(runs),
-        checkout,
-        msgspec.json.encode(template).decode(),
-    ]
-
-
-def start_writer(root: Path, runs: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(writer_command(WRITER, root, runs), stdout=subprocess.PIPE)
-
-
-def await_first_write(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-
-
-def test_a_kill_at_any_moment_leaves_whole_runs_only(tmp_path: Path) -> None:
-    store, moments = Store(str(tmp_path)), random.Random(5)
-    for _ in range(5):
-        with start_writer(tmp_path, 100_000) as process:
-            await_first_write(process)
-            # Not a wait for something to happen: the moment of the kill is what is drawn.
-            time.sleep(moments.uniform(0.01, 0.15))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        listing = store.listing()
-        assert listing.problems == ()
-    assert len(listing.records) >= 5
-    for found in listing.records:
-        assert len(store.samples(found.id)) == 300
-        assert len(store.read(found.id).samples or ()) == 300
-
-
-@pytest.mark.parametrize("call", range(4))
-def test_a_kill_between_any_two_steps_of_a_write(tmp_path: Path, call: int) -> None:
-    """The child kills itself at its n-th fsync: before, between and after the files."""
-    code = f"""
-import os, signal
-real, calls = os.fsync, iter(range(9))
-def fsync(fd):
-    if next(calls) == {call}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(fd)
-os.fsync = fsync
-""" + WRITER  # fmt: skip
-    done = subprocess.run(writer_command(code, tmp_path, 0), stdout=subprocess.PIPE)
-    assert done.returncode == -signal.SIGKILL
-    listing = Store(str(tmp_path)).listing()
-    assert listing.problems == ()
-    # The fourth fsync is that of the root, after the rename.
-    assert len(listing.records) == (1 if call == 3 else 0)
-    leftovers = [path for path in tmp_path.iterdir() if path.name.startswith(".tmp-")]
-    assert len(leftovers) == (0 if call == 3 else 1)
-
-
-def test_writers_at_once_never_collide(tmp_path: Path) -> None:
-    writers = [start_writer(tmp_path, 29) for _ in range(3)]
-    for process in writers:
-        with process:
-            assert process.wait() == 0
-    listing = Store(str(tmp_path)).listing()
-    assert (len(listing.records), listing.problems) == (90, ())
-    assert not list(tmp_path.glob(".tmp-*"))
-
-
 def test_old_leftovers_are_cleared_by_the_next_writer_and_young_ones_kept(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for name in (".tmp-old", ".tmp-young"):
@@ -489,101 +329,3 @@ def test_old_leftovers_are_cleared_by_the_next_writer_and_young_ones_kept(tmp_pa
     assert store.listing().problems == ()
     store.write(record("r1"), [])
     assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-young", "r1"]
-
-
-# The cache of a large store.
-
-
-@pytest.fixture
-def large(root: str) -> Store:
-    store = Store(root)
-    for number in range(run_index.INDEX_MIN_RUNS):
-        store.write(record(f"run-{number:03}", f"2026-01-02T03:{number:02}:00Z"), samples(2))
-    return store
-
-
-def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of every run file that a listing opens from now on."""
-    opened: list[str] = []
-    for backend in (storage.LocalStorage, storage.RemoteStorage):
-
-        def spy(self, paths, limit_bytes, real=backend.read_many):
-            opened.extend(paths)
-            return real(self, paths, limit_bytes)
-
-        monkeypatch.setattr(backend, "read_many", spy)
-    return opened
-
-
-def test_a_large_store_is_opened_once(large: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = reads_of(monkeypatch)
-    cold = large.listing()
-    assert len(opened) == run_index.INDEX_MIN_RUNS
-    warm = Store(large.root).listing()
-    assert len(opened) == run_index.INDEX_MIN_RUNS
-    assert list(warm.records) == list(cold.records)
-    large.write(record("added", "2027-01-01T00:00:00Z"), [])
-    assert large.listing().records[0].id == "added"
-    assert opened[run_index.INDEX_MIN_RUNS :] == ["added/run.json"]
-
-
-def test_a_small_store_gets_no_cache(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    store.write(record("r1"), [])
-    store.listing()
-    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"PAR1garbagePAR1", "bit", "foreign", "crafted"], ids=str)
-def test_a_damaged_cache_is_made_anew(tmp_path: Path, damage: bytes | str) -> None:
-    store = Store(str(tmp_path))
-    for number in range(run_index.INDEX_MIN_RUNS):
-        store.write(record(f"run-{number:03}"), [])
-    expected = list(store.listing().records)
-    path = tmp_path / run_index.index_file()
-    content = bytearray(path.read_bytes())
-    if damage == "bit":
-        content[len(content) // 3] ^= 1
-        path.write_bytes(content)
-    elif damage == "foreign":
-        pq.write_table(pa.table({"name": ["run-000"]}), path)
-    elif damage == "crafted":
-        table = pq.read_table(path)
-        column = pa.array([None] * len(table), pa.large_binary())
-        pq.write_table(table.set_column(3, "record", column), path)
-    else:
-        path.write_bytes(damage)
-    assert list(store.listing().records) == expected
-    assert list(store.listing().records) == expected
-
-
-def test_a_cache_never_outlives_what_it_was_made_from(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    for number in range(run_index.INDEX_MIN_RUNS + 2):
-        store.write(record(f"run-{number:03}"), samples(2))
-    store.listing()
-    path = tmp_path / "run-000" / "run.json"
-    path.write_text(path.read_text().replace('"complete"', '"incomplete"'))
-    (tmp_path / "run-001" / "samples.parquet").write_bytes(b"short")
-    for leftover in (tmp_path / "run-002").iterdir():
-        leftover.unlink()
-    (tmp_path / "run-002").rmdir()
-    listing = store.listing()
-    found = {r.id: r.status for r in listing.records}
-    assert found["run-000"] == "incomplete"
-    assert [problem.name for problem in listing.problems] == ["run-001"]
-    assert "run-002" not in found
-
-
-def test_a_store_whose_cache_cannot_be_written_still_lists(
-    large: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self, name: str, content: bytes) -> None:
-        raise PermissionError(errno.EACCES, "read-only")
-
-    monkeypatch.setattr(storage.LocalStorage, "replace", refuse)
-    monkeypatch.setattr(storage.RemoteStorage, "replace", refuse)
-    for _ in range(2):
-        listing = large.listing()
-        assert len(listing.records) == run_index.INDEX_MIN_RUNS
-        assert listing.problems == ()
