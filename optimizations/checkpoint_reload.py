@@ -26,6 +26,7 @@ from optimizations.copy_engine import CopyEngine, open_copy_engine
 from optimizations.host_pool import HostPool
 from optimizations.input_offload import InputOffloader, OffloadPolicy, StoredInput
 from optimizations.parity import same_order_tolerance
+from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +83,18 @@ class OpenEngine(Protocol):
 class CheckpointReload:
     """Offload of checkpoint inputs to host memory, with copies beside compute."""
 
+    name = "checkpoint-reload"
+    summary = (
+        "Removes the wait for each checkpoint input's way back from host memory: the copy runs "
+        "while the layer before it computes."
+    )
+    trade_off = (
+        "Costs one device buffer of tokens x hidden x bytes for each copy in flight and pinned "
+        "host memory for every layer; the most it can gain over a single buffer is the copy "
+        "time, and against no offload it gains memory, never time."
+    )
+    variants = _VARIANTS
+
     min_bytes: int | None = None
     """Inputs smaller than this stay on the device. `None` stands for 2 MiB on a GPU, as published,
     where a small copy costs more in launches than it frees, and for 64 KiB on the CPU."""
@@ -108,31 +121,8 @@ class CheckpointReload:
             if value is not None and value < least:
                 raise UsageError(f"checkpoint-reload has {name}={value}; use {least} or more.")
 
-    @property
-    def name(self) -> str:
-        return "checkpoint-reload"
-
-    @property
-    def summary(self) -> str:
-        return (
-            "Removes the wait for each checkpoint input's way back from host memory: the copy runs "
-            "while the layer before it computes."
-        )
-
-    @property
-    def trade_off(self) -> str:
-        return (
-            "Costs one device buffer of tokens x hidden x bytes for each copy in flight and pinned "
-            "host memory for every layer; the most it can gain over a single buffer is the copy "
-            "time, and against no offload it gains memory, never time."
-        )
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        return _VARIANTS
-
     def requires(self, model: nn.Module, variant: str) -> str | None:
-        _check_variant(variant)
+        variant_of(self, variant)
         if not _doors(model):
             return (
                 f"{type(model).__name__} holds no transformers model whose layers support "
@@ -156,7 +146,7 @@ class CheckpointReload:
         return CheckpointReloadAttachment(self, model)
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
-        _check_variant(variant)
+        variant_of(self, variant)
         return same_order_tolerance(dtype)
 
     def moves(self, value: object) -> bool:
@@ -372,9 +362,3 @@ def _doors(model: nn.Module) -> list[Any]:
 
 def _is_integrated(device: torch.device) -> bool:
     return bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
-
-
-def _check_variant(variant: str) -> None:
-    if variant not in {known.name for known in _VARIANTS}:
-        names = ", ".join(known.name for known in _VARIANTS)
-        raise UsageError(f"checkpoint-reload has no variant '{variant}'; choose one of {names}.")

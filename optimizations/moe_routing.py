@@ -23,6 +23,7 @@ from optimizations.moe_experts import (
     one_expert,
 )
 from optimizations.parity import other_order_tolerance, same_order_tolerance
+from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,27 +54,16 @@ _VARIANTS = (
 class MoeRouting:
     """Groups tokens by expert with fewer reads of the device, or none."""
 
-    @property
-    def name(self) -> str:
-        return "moe-routing"
-
-    @property
-    def summary(self) -> str:
-        return "Removes the device read per expert with which MoE layers find their tokens."
-
-    @property
-    def trade_off(self) -> str:
-        return (
-            "Copies each token's row once per chosen expert at the same time instead of expert by "
-            "expert; saves little with few experts that each take long to compute."
-        )
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        return _VARIANTS
+    name = "moe-routing"
+    summary = "Removes the device read per expert with which MoE layers find their tokens."
+    trade_off = (
+        "Copies each token's row once per chosen expert at the same time instead of expert by "
+        "expert; saves little with few experts that each take long to compute."
+    )
+    variants = _VARIANTS
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
-        _variant_named(variant)
+        variant_of(self, variant)
         target = pretrained_model(model)
         if target is None:
             return f"{type(model).__name__} holds no transformers model"
@@ -91,7 +81,7 @@ class MoeRouting:
         return MoeRoutingAttachment(self, model)
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
-        _variant_named(variant)
+        variant_of(self, variant)
         if variant in ("where-loop", "argsort"):
             return same_order_tolerance(dtype)
         tolerance, reason = other_order_tolerance(dtype)
@@ -206,11 +196,3 @@ def _num_experts(experts: nn.Module) -> int:
     num_experts = experts.num_experts
     assert isinstance(num_experts, int), "transformers keeps the number of experts as an integer"
     return num_experts
-
-
-def _variant_named(name: str) -> Variant:
-    for variant in _VARIANTS:
-        if variant.name == name:
-            return variant
-    choices = ", ".join(variant.name for variant in _VARIANTS)
-    raise UsageError(f"moe-routing has no variant '{name}'; choose one of {choices}.")

@@ -33,6 +33,7 @@ from optimizations.packed_attention import (
     varlen_obstacle,
 )
 from optimizations.parity import other_order_tolerance, same_order_tolerance
+from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
     import torch
@@ -70,13 +71,9 @@ class PackedMetadata:
 
     attention: PackedBackend = "sdpa-mask"
 
-    @property
-    def name(self) -> str:
-        return "packed-metadata"
-
-    @property
-    def summary(self) -> str:
-        return "Removes the device reads and mask builds that packed attention repeats per layer."
+    name = "packed-metadata"
+    summary = "Removes the device reads and mask builds that packed attention repeats per layer."
+    variants = _VARIANTS
 
     @property
     def trade_off(self) -> str:
@@ -90,12 +87,8 @@ class PackedMetadata:
             "mask at all."
         )
 
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        return _VARIANTS
-
     def requires(self, model: nn.Module, variant: str) -> str | None:
-        _variant_named(variant)
+        variant_of(self, variant)
         target = pretrained_model(model)
         if target is None:
             return f"{type(model).__name__} holds no transformers model"
@@ -121,7 +114,7 @@ class PackedMetadata:
         return PackedMetadataAttachment(self, model)
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
-        if _variant_named(variant).role == "peer":
+        if variant_of(self, variant).role == "peer":
             return other_order_tolerance(dtype)
         return same_order_tolerance(dtype)
 
@@ -287,14 +280,6 @@ def _checked_documents(
             f"called with {num_rows} row(s) of {num_tokens}; give the lengths of this batch."
         )
     return packed
-
-
-def _variant_named(name: str) -> Variant:
-    for variant in _VARIANTS:
-        if variant.name == name:
-            return variant
-    choices = ", ".join(variant.name for variant in _VARIANTS)
-    raise UsageError(f"packed-metadata has no variant '{name}'; choose one of {choices}.")
 
 
 def _library_obstacle(target: Any, config: Any) -> str | None:
