@@ -26,7 +26,12 @@ def exported(store: Store, target: Path, *, redact: bool = True, **options: Any)
 
 
 def data_of(page: str) -> dict[str, Any]:
-    match = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
-    assert match is not None
-    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(match[1])))
+    found: dict[str, Any] = json.loads(unpacked(page, "data"))
     return found
+
+
+def unpacked(page: str, name: str) -> str:
+    """What the compressed element of this name holds."""
+    match = re.search(rf'<script type="text/plain" id="{name}">([^<]*)</script>', page)
+    assert match is not None
+    return gzip.decompress(base64.b64decode(match[1])).decode()
