@@ -40,10 +40,11 @@ def show_timelines(timelines: Sequence[tuple[str, lanes.Timeline]], name: str) -
             st.session_state[window] = (max(left, 0.0), min(max(right, left + step), longest))
 
     slider, button = st.columns([5, 1], vertical_alignment="bottom")
-    start, end = slider.slider(
+    slider.slider(
         "Window, ms: drag here, or over the chart to zoom in",
         0.0, longest, step=step, key=window, format="%.3f",
     )  # fmt: skip
+    start, end = st.session_state[window]
     button.button(
         "Whole span", key=f"whole-{name}", disabled=(start, end) == (0.0, longest),
         on_click=lambda: st.session_state.update({window: (0.0, longest)}), width="stretch",

@@ -47,6 +47,7 @@ def model_scenario(
     options: Mapping[str, Any],
     *,
     store: str | None,
+    keep_timelines: bool = True,
     claims: Sequence[Claim] = (),
     command: str = "",
     on_progress: Callable[[Progress], None] | None = None,
@@ -67,6 +68,7 @@ def model_scenario(
         warmup_steps=2,
         measure_parity=False,
         measure_energy=False,
+        keep_timelines=keep_timelines,
         claims=tuple(claims),
         command=command,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.published_models import published_models
 from gapless.run import carry_out, make_plan
@@ -70,6 +70,7 @@ def sweep_claims(
     precision: float,
     thorough: bool,
     store: str | None,
+    keep_timelines: bool = True,
     show: Callable[[str, float], AbstractContextManager[Callable[[Progress], None]]],
     now: Callable[[], float] = time.monotonic,
 ) -> Sweep:
@@ -107,6 +108,7 @@ def sweep_claims(
                     thorough=thorough,
                     budget_s=budget_s,
                     precision=precision,
+                    keep_timelines=keep_timelines,
                     timeout_s=min(left_s, 1.5 * share_s) + GRACE_S,
                 )
                 with show(label, left_s - share_s) as on_progress:
@@ -125,7 +127,7 @@ def sweep_claims(
 
 
 def _plan(
-    run: ClaimRun, choices: Choices, options: BuildOptions, *, thorough: bool, **limits: float
+    run: ClaimRun, choices: Choices, options: BuildOptions, *, thorough: bool, **limits: Any
 ) -> BenchPlan:
     narrow_cpu = (options.device, options.fit) == ("cpu", "narrow")
     return make_plan(

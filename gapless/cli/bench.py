@@ -19,6 +19,7 @@ from gapless.cli.options import (
     PrecisionOption,
     ScenarioArgument,
     StoreOption,
+    TimelinesOption,
     TokensOption,
 )
 from gapless.cli.values import check_seconds, check_threads, parse_precision
@@ -98,6 +99,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="Of weights, packing and order.")] = 0,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
+    timelines: TimelinesOption = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")
     ] = False,
@@ -145,6 +147,7 @@ def command(
         precision=half_width,
         num_threads=check_threads(threads),
         seed=seed,
+        keep_timelines=timelines,
         command=shlex.join(["gapless", *sys.argv[1:]]),
     )
     if dry_run:

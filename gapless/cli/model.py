@@ -17,6 +17,7 @@ from gapless.cli.options import (
     NoStoreOption,
     ScenarioArgument,
     StoreOption,
+    TimelinesOption,
     TokensOption,
 )
 from harness.errors import UsageError
@@ -67,6 +68,7 @@ def command(
     layers: LayersOption = None,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
+    timelines: TimelinesOption = True,
     json: JsonOption = False,
 ) -> None:
     """Model arms on GPUs that are not here.
@@ -112,6 +114,7 @@ def command(
                 point.gpu,
                 {**options, **varied},
                 store=root,
+                keep_timelines=timelines,
                 command=shlex.join(["gapless", *sys.argv[1:]]),
                 on_progress=on_progress,
             )

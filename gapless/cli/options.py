@@ -30,6 +30,13 @@ PrecisionOption = Annotated[
     ),
 ]
 NoStoreOption = Annotated[bool, typer.Option("--no-store", help="Keep no record.")]
+TimelinesOption = Annotated[
+    bool,
+    typer.Option(
+        "--timelines/--no-timelines",
+        help="Keep the timeline of each arm with the record, where a GPU runs it or is modelled.",
+    ),
+]
 RedactOption = Annotated[
     bool,
     typer.Option(

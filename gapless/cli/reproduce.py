@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.options import DeviceOption, JsonOption, PrecisionOption, StoreOption
+from gapless.cli.options import (
+    DeviceOption,
+    JsonOption,
+    PrecisionOption,
+    StoreOption,
+    TimelinesOption,
+)
 from gapless.cli.values import check_seconds, parse_precision
 from harness.errors import UsageError
 
@@ -46,6 +52,7 @@ def command(
     ] = None,
     precision: PrecisionOption = "1%",
     store: StoreOption = None,
+    timelines: TimelinesOption = True,
     json: JsonOption = False,
 ) -> None:
     """Measure every published claim here.
@@ -81,6 +88,7 @@ def command(
         seconds=limit_s,
         precision=half_width,
         thorough=not quick,
+        keep_timelines=timelines,
         store=root,
         show=lambda label, later_s: show_progress(label, later_s=later_s),
     )

@@ -46,6 +46,8 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     measure_memory: bool = True
     measure_syncs: bool = True
     measure_energy: bool = True
+    keep_timelines: bool = True
+    """Whether the traces that the sync pass takes are kept with the run."""
     memory_limit_bytes: int | None = None
     """Bytes of private memory the child may allocate; what goes past it fails as out of memory
     instead of taking the machine down."""

@@ -388,9 +388,13 @@ class _Run:
         else:
             audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
             self.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
-            roles = {one.name: one.role for one in self.plan.arms}
-            if seen.trace is not None and roles[arm] != "a/a":
+            if seen.trace is not None and self._keeps_timeline(arm):
                 self._keep_trace(arm, seen.trace)
+
+    def _keeps_timeline(self, arm: str) -> bool:
+        """The second baseline's would be the first one's again."""
+        role = next(one.role for one in self.plan.arms if one.name == arm)
+        return self.plan.keep_timelines and role != "a/a"
 
     def _keep_trace(self, arm: str, trace: bytes) -> None:
         if len(trace) > _LARGEST_TRACE_BYTES:

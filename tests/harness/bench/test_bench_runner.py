@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from harness.bench.events import Progress
 
 
+def test_a_run_keeps_no_timeline_where_it_is_not_to() -> None:
+    kept = Attachments()
+    plan = toy_plan(
+        BASELINE, FAST, sync_probe="tests.toys.bench_toys:sync_probe", keep_timelines=False
+    )
+    run_plan(plan, attachments=kept)
+    assert len(kept.audits) == 2
+    assert kept.traces == {}
+
+
 def test_a_whole_run_becomes_a_record_with_verdict_parity_and_memory(tmp_path: Path) -> None:
     arms = with_a_a((BASELINE, FAST, arm("detached")))
     seen: list[Progress] = []
