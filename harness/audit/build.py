@@ -111,6 +111,7 @@ def _site(identity: SiteIdentity, parts: list[tuple[SiteKey, SiteCount]], steps:
         remedy=remedy_for(kind),
         intended=intended,
         bytes_per_call=round(sum(sizes) / calls) if sizes else None,
+        unread_per_step=sum(count.unread for _, count in parts) / steps if sizes else None,
         blocked_ms=_per_step([count.blocked_ns for _, count in parts], steps),
         exposed_ms=_per_step([count.exposed_ns for _, count in parts], steps),
     )

@@ -20,6 +20,7 @@ from harness.audit.intended import FirstMoves
 from harness.audit.redundancy import Redundancy
 from harness.audit.tally import Counts, Tally
 from harness.audit.target import load_target, make_step
+from harness.audit.unread_copies import UnreadCopies
 from harness.audit.value_numbers import ValueNumbers
 from harness.emulator.capacity import ValuesLimit
 from harness.emulator.choices import Choices, Routing
@@ -103,7 +104,8 @@ class EmulatedAudit:
         self._keeps_skipped = skip is None and boundary == "script"
         self._stop = stop
         self._attribution = Attribution(self.book)
-        self._tally = Tally(self._attribution, self._clock.clock)
+        self._unread = UnreadCopies()
+        self._tally = Tally(self._attribution, self._clock.clock, self._unread)
         self._counts = Counts()
         self._skipped = Counts()
         self._patches = Patches()
@@ -121,7 +123,7 @@ class EmulatedAudit:
             else None
         )
         racing = () if self._races is None else (self._races,)
-        for observer in (*watching, *racing, *observers):
+        for observer in (*watching, self._unread, *racing, *observers):
             self.device.add_observer(observer)
 
     @property
@@ -184,7 +186,9 @@ class EmulatedAudit:
         try:
             self._attribution.start(self._patches)
             self._patches.wrap(torch.nn.Module, "_apply", FirstMoves().around)
+            self._unread.start(self._patches)
             self.device.dispatcher.before_op = self._attribution.before_op
+            self.device.dispatcher.host_reader = self._unread.host_read
             if self._boundary != "explicit":
                 self.device.phases.on_optimizer_step.append(self._after_optimizer)
                 self._patches.wrap(torch.amp.GradScaler, "step", self._scaled_step)
@@ -206,6 +210,7 @@ class EmulatedAudit:
 
     def _leave(self) -> None:
         self.device.dispatcher.before_op = None
+        self.device.dispatcher.host_reader = None
         self._patches.restore()
         self.device.__exit__(None, None, None)
 
@@ -328,8 +333,9 @@ def audit_callable(
         run = make_step(step) if build else step
         audit.record(warmup == 0)
         for _ in range(warmup + steps):
-            run()
-            audit.mark_step()
+            returned = run()
+            audit.mark_step()  # what the step returns is for its caller, who may read it
+            del returned
     return audit.report
 
 

@@ -50,6 +50,8 @@ class Site(Record, frozen=True, kw_only=True):
     intended: str | None = None
     """Reason given with `gapless.allow_sync`; such a site is listed apart."""
     bytes_per_call: int | None = None
+    unread_per_step: float | None = None
+    """Of a copy: calls whose result was gone within the step before anything read it."""
 
 
 class RedundantGroup(Record, frozen=True, kw_only=True):

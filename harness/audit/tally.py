@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from harness.audit.attribution import Attribution
     from harness.audit.frames import Point
+    from harness.audit.unread_copies import UnreadCopies
     from harness.emulator.clock import DeviceClock
     from harness.emulator.clock_figures import WaitCost
     from harness.emulator.events import AuditedPhase, OpEvent, Wait
@@ -47,6 +48,8 @@ class SiteCount:
     """Numbers of its waits on the virtual clock."""
     blocked_ns: int | None = None
     exposed_ns: int | None = None
+    unread: int = 0
+    """Copies whose result was gone within the step before anything read it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Counts:
             if count.blocked_ns is not None and count.exposed_ns is not None:
                 mine.blocked_ns = (mine.blocked_ns or 0) + count.blocked_ns
                 mine.exposed_ns = (mine.exposed_ns or 0) + count.exposed_ns
+            mine.unread += count.unread
         for copy, (number, num_bytes) in other.copies.items():
             before, bytes_before = self.copies.get(copy, (0, 0))
             self.copies[copy] = (before + number, bytes_before + num_bytes)
@@ -103,10 +107,17 @@ class Tally:
 
     wants_every_op = False
 
-    def __init__(self, attribution: Attribution, clock: DeviceClock | None = None) -> None:
-        """`clock` has seen each event before and gives its waits their numbers."""
+    def __init__(
+        self,
+        attribution: Attribution,
+        clock: DeviceClock | None = None,
+        unread: UnreadCopies | None = None,
+    ) -> None:
+        """`clock` has seen each event before and gives its waits their numbers; `unread` follows
+        what copies make."""
         self._attribution = attribution
         self._clock = clock
+        self._unread = unread
         self.recording = False
         self.counts = Counts()
         """What was counted since the last `take`."""
@@ -124,6 +135,8 @@ class Tally:
         for wait in event.waits:
             site = self._count(event, wait)
             site.clock_sites.extend(islice(numbers, wait.syncs))
+            if self._unread is not None and event.copy is not None:
+                self._unread.follow(event.copy, site)
 
     def on_stream_action(self, action: StreamAction) -> None:
         """Streams make nobody wait by themselves."""
@@ -131,6 +144,8 @@ class Tally:
     def take(self) -> Counts:
         """What was counted since the last call. Inputs are compared within one such stretch."""
         taken, self.counts = self.counts, Counts()
+        if self._unread is not None:
+            self._unread.forget()
         return taken
 
     def _count(self, event: OpEvent, wait: Wait) -> SiteCount:

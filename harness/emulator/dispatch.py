@@ -5,6 +5,7 @@ Per op: find the facts and rules once, let the executor compute, tell who watche
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,6 +79,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._version = running_torch_version()
         self.before_op: Callable[[], None] | None = None
         """Called before each op on the device, with the user's frames on the stack."""
+        self.host_reader: Callable[[torch.Tensor], None] | None = None
+        """Called with each host tensor that an op takes, on the device or not."""
         self.pacer: Pacer | None = None
         """Told of each op with its arguments, before its waits; see `events.Pacer`."""
 
@@ -120,13 +123,15 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for item in value:
                     if type(item) is EmulatedTensor:
                         tensors.append(item)
-                    elif isinstance(item, torch.Tensor) and item.dim():
-                        num_host += 1
-            elif isinstance(value, torch.Tensor) and value.dim():
-                num_host += 1
+                    elif isinstance(item, torch.Tensor):
+                        num_host += self._take_host(item)
+            elif isinstance(value, torch.Tensor):
+                num_host += self._take_host(value)
         for value in kwargs.values():
             if type(value) is EmulatedTensor:
                 tensors.append(value)
+            elif isinstance(value, torch.Tensor):
+                self._take_host(value)
         facts = self._facts.get(func)
         if facts is None:
             facts = self._learn(func)
@@ -174,6 +179,12 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif waits:
             observers.tell(facts.full_name, waits, lineage=lineage)
         return result
+
+    def _take_host(self, tensor: torch.Tensor) -> bool:
+        """Whether this host tensor among the arguments is more than a number."""
+        if self.host_reader is not None:
+            self.host_reader(tensor)
+        return tensor.dim() > 0
 
     def _learn(self, func: Any) -> OpFacts:
         schema = func._schema
@@ -312,7 +323,17 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not (copy or watched):
             return
         waits = copy_waits(facts.name, copy) if copy else ()
+        if copy is not None and watched and args[0] is not result:
+            copy = copy._replace(made=_storage_of(result))
         if copy is not None and copy.direction == "h2d" and watched:
             copy = copy._replace(host=host_data(source))
         writes = observers.accesses([result]) if watched else ()
         observers.tell(facts.full_name, waits, copy, reads, writes, signature)
+
+
+def _storage_of(tensor: torch.Tensor) -> weakref.ref[Any] | None:
+    if tensor.layout is not torch.strided:
+        return None
+    if type(tensor) is EmulatedTensor:
+        return weakref.ref(tensor.allocation)
+    return weakref.ref(tensor.untyped_storage())

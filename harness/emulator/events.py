@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    import weakref
+
     from harness.emulator.schema import OpFacts
     from harness.emulator.streams import StreamAction
 
@@ -56,6 +58,9 @@ class Copy(NamedTuple):
     host_storage: int | None = None
     """Number of the host storage that a `copy_` reads or writes, as in `HostData`; `None` for
     other copies, and for observers of waits only."""
+    made: weakref.ref[Any] | None = None
+    """The storage that a copy makes, on the host or the device; `None` for a `copy_` into one that
+    was there, and for observers of waits only."""
 
 
 class Wait(NamedTuple):

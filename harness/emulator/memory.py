@@ -30,7 +30,10 @@ class Storage:
     `version` rises with each write, so that `(number, version)` names one state of the data.
     """
 
-    __slots__ = ("address", "book", "known", "lineage", "marks", "num_bytes", "number", "version")
+    __slots__ = (
+        "__weakref__", "address", "book", "known", "lineage", "marks", "num_bytes", "number",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, book: MemoryBook, num_bytes: int, known: bool) -> None:
         self.book = book

@@ -27,10 +27,10 @@ def findings_of(make: Callable[[], Any]) -> tuple[Finding, ...]:
     """Findings of the second call of the step that `make` gives."""
     with EmulatedAudit(boundary="explicit", skip=1, steps=1) as running:
         step = make()
-        step()
-        running.mark_step()
-        step()
-        running.mark_step()
+        for _ in range(2):
+            returned = step()
+            running.mark_step()
+            del returned
     return running.report.findings
 
 

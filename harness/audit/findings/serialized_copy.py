@@ -43,11 +43,17 @@ def _advise(spot: Spot) -> Advice:
         first = "# the memory is pinned already"
         why = "The memory is pinned, yet the copy asks the host to wait for it."
     return Advice(
-        why,
+        why + _unread(spot),
         (first, _with_flag(spot.statement) or "batch = batch.to(device, non_blocking=True)"),
         "A few kilobytes at the start of a step cost little where the device still works on the "
         "step before.",
     )
+
+
+def _unread(spot: Spot) -> str:
+    copies = sum(site.count_per_step for site in spot.sites)
+    unread = sum(site.unread_per_step or 0 for site in spot.sites)
+    return f" Nothing reads {unread:g} of {copies:g} results." if unread else ""
 
 
 def _with_flag(statement: Statement | None) -> str | None:

@@ -1,4 +1,4 @@
-"""A copy to the host that nobody uses."""
+"""A copy between host and device that nobody uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from harness.audit.report import Site
 
 
+_TO_HOST = frozenset({"d2h_copy", "scalar_read"})
+
+
 def _is_unused(site: Site, statement: Statement | None) -> bool:
+    """Whether each result was seen to go away unread, or the source shows that it is."""
+    if site.unread_per_step and site.unread_per_step == site.count_per_step:
+        return True
+    return site.kind in _TO_HOST and _is_dropped(site, statement)
+
+
+def _is_dropped(site: Site, statement: Statement | None) -> bool:
     """Whether the copy's result is dropped, or bound to a name that is never read."""
     if statement is None or statement.function is None or site.count_per_step == 0:
         return False
@@ -36,15 +46,15 @@ def _copies_alone(node: ast.expr) -> bool:
 def _advise(spot: Spot) -> Advice:
     return Advice(
         "The copy makes the host wait, and its result is never read.",
-        (f"# delete: {spot.statement.text() if spot.statement else ''}",),
+        (f"# delete: {spot.statement.text() if spot.statement else 'the copy'}",),
         "It may be there for its wait, to time a step; then say so with torch.cuda.synchronize().",
-        confidence="medium",
+        confidence="high" if all(site.unread_per_step for site in spot.sites) else "medium",
     )
 
 
 RULE = Rule(
     kind="unneeded-copy",
-    sites=frozenset({"d2h_copy", "scalar_read"}),
+    sites=_TO_HOST | {"pageable_h2d", "blocking_pinned_h2d"},
     advise=_advise,
     claims=_is_unused,
 )
