@@ -7,6 +7,7 @@ and the module brings its own `_apply_gate` (gpt-oss: interleaved, clamped; othe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,14 +31,17 @@ class ExpertWeights:
     """`[E, out]`."""
     is_transposed: bool
 
-    def apply_one(self, rows: torch.Tensor, expert: int) -> torch.Tensor:
-        """`[n, in]` through one expert."""
-        weight = self.weight[expert]
-        bias = None if self.bias is None else self.bias[expert]
-        if not self.is_transposed:
-            return F.linear(rows, weight, bias)
-        output = rows @ weight
-        return output if bias is None else output + bias
+    def each(self) -> list[Callable[[torch.Tensor], torch.Tensor]]:
+        """For each expert the map `[n, in]` -> `[n, out]`.
+
+        The stacks are taken apart once, so that backward puts their gradients together once. Taken
+        by index, every expert's gradient would be a whole stack of zeros with one expert in it.
+        """
+        biases = [None] * len(self.weight) if self.bias is None else self.bias.unbind()
+        return [
+            partial(_linear, weight, bias, is_transposed=self.is_transposed)
+            for weight, bias in zip(self.weight.unbind(), biases, strict=True)
+        ]
 
     def apply_grouped(
         self, rows: torch.Tensor, expert_of_row: torch.Tensor, ends: torch.Tensor
@@ -82,10 +86,10 @@ def finish(experts: Any, rows: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-def one_expert(experts: Any, rows: torch.Tensor, expert: int) -> torch.Tensor:
-    """`[n, hidden]` through one expert."""
-    hidden = activate(experts, up_projection(experts).apply_one(rows, expert))
-    return finish(experts, down_projection(experts).apply_one(hidden, expert))
+def each_expert(experts: Any) -> list[Callable[[torch.Tensor], torch.Tensor]]:
+    """For each expert what it makes of its rows, `[n, hidden]` -> `[n, hidden]`."""
+    ups, downs = up_projection(experts).each(), down_projection(experts).each()
+    return [partial(_one_expert, experts, up, down) for up, down in zip(ups, downs, strict=True)]
 
 
 def all_experts_grouped(
@@ -120,6 +124,24 @@ def _grouped_mm() -> Callable[..., torch.Tensor]:
     """The public name where torch has it, the older one otherwise."""
     function: Callable[..., torch.Tensor] = getattr(F, "grouped_mm", None) or torch._grouped_mm
     return function
+
+
+def _linear(
+    weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, *, is_transposed: bool
+) -> torch.Tensor:
+    if not is_transposed:
+        return F.linear(rows, weight, bias)
+    output = rows @ weight
+    return output if bias is None else output + bias
+
+
+def _one_expert(
+    experts: Any,
+    up: Callable[[torch.Tensor], torch.Tensor],
+    down: Callable[[torch.Tensor], torch.Tensor],
+    rows: torch.Tensor,
+) -> torch.Tensor:
+    return finish(experts, down(activate(experts, up(rows))))
 
 
 def _weights(experts: Any, name: str) -> ExpertWeights:

@@ -18,9 +18,9 @@ from optimizations.implementation_switch import ImplementationSwitch, pretrained
 from optimizations.moe_dispatch import plan_dispatch, to_experts, to_tokens
 from optimizations.moe_experts import (
     all_experts_grouped,
+    each_expert,
     expert_modules,
     grouped_obstacle,
-    one_expert,
 )
 from optimizations.parity import other_order_tolerance, same_order_tolerance
 from optimizations.variants import variant_of
@@ -127,9 +127,9 @@ def where_loop_experts(
 ) -> torch.Tensor:
     """Every expert, also an empty one, asks for its tokens: one read per expert."""
     output = torch.zeros_like(hidden_states, dtype=torch.float32)
-    for expert in range(_num_experts(experts)):
+    for expert, compute in enumerate(each_expert(experts)):
         token, choice = torch.where(top_k_index == expert)
-        rows = one_expert(experts, hidden_states[token], expert)
+        rows = compute(hidden_states[token])
         weighted = rows * top_k_weights[token, choice, None]
         output.index_add_(0, token, weighted.to(output.dtype))
     return output.to(hidden_states.dtype)
@@ -151,11 +151,11 @@ def argsort_experts(
     sorted_weights = top_k_weights.reshape(-1)[order]
     output = torch.zeros_like(hidden_states, dtype=torch.float32)
     start = 0
-    for expert, count in enumerate(counts):
+    for compute, count in zip(each_expert(experts), counts, strict=True):
         if count == 0:
             continue
         here = slice(start, start + count)
-        rows = one_expert(experts, hidden_states[sorted_tokens[here]], expert)
+        rows = compute(hidden_states[sorted_tokens[here]])
         weighted = rows * sorted_weights[here, None]
         output.index_add_(0, sorted_tokens[here], weighted.to(output.dtype))
         start += count
@@ -185,8 +185,8 @@ def _one_by_one(experts: nn.Module, rows: torch.Tensor, ends: list[int]) -> torc
     """Rows sorted by expert through their experts, a slice at a time."""
     starts = [0, *ends[:-1]]
     outputs = [
-        one_expert(experts, rows[start:end], expert)
-        for expert, (start, end) in enumerate(zip(starts, ends, strict=True))
+        compute(rows[start:end])
+        for compute, start, end in zip(each_expert(experts), starts, ends, strict=True)
         if end > start
     ]
     return torch.cat(outputs)

@@ -19,7 +19,7 @@ from optimizations.moe_routing import (
     where_loop_experts,
 )
 from optimizations.packed_metadata import PackedMetadata
-from tests.optimizations.tiny_experts import Case, make_experts
+from tests.optimizations.tiny_experts import LAYOUTS, Case, make_experts
 from tests.optimizations.tiny_models import (
     SPARSE,
     OpCounter,
@@ -49,6 +49,21 @@ def test_reads_are_one_per_expert_then_one_then_none() -> None:
     assert waits(where_loop_experts, WELL_SIZED) == {"aten::nonzero": WELL_SIZED.num_experts}
     assert waits(argsort_experts, WELL_SIZED) == {"aten::bincount": 1}
     assert waits(device_offsets_experts, WELL_SIZED) == {}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("function", [where_loop_experts, argsort_experts, device_offsets_experts])
+def test_no_expert_writes_a_gradient_of_the_size_of_all(function: Any, layout: str) -> None:
+    # Sizes that no grouped matmul takes, so that every variant goes expert by expert.
+    case = Case(6, 5, 3, WELL_SIZED.choices)
+    experts = make_experts(layout, case)
+    states, weights = torch.randn(case.num_tokens, case.hidden), torch.rand(3, case.top_k)
+    with OpCounter() as counter:
+        function(experts, states, torch.tensor(case.choices), weights).sum().backward()
+    stacks = len(list(experts.parameters()))
+    assert counter.counts.get("aten::stack", 0) == stacks
+    assert "aten::select_backward" not in counter.counts
+    assert all(parameter.grad is not None for parameter in experts.parameters())
 
 
 @pytest.mark.parametrize("family", SPARSE)
