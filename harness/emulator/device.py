@@ -19,6 +19,7 @@ from harness.emulator.composites import patch_composites
 from harness.emulator.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda_extras import patch_cuda_extras
 from harness.emulator.cuda_streams import StreamApi
+from harness.emulator.derivatives import patch_derivatives
 from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
 from harness.emulator.flex_attention import patch_flex_attention
@@ -127,6 +128,7 @@ class EmulatedDevice:
         patch_cuda_extras(self._patches)
         patch_tensors(self._patches, self.dispatcher.device)
         patch_composites(self._patches)
+        patch_derivatives(self._patches, self.observers)
         patch_autocast(self._patches)
         register_attention()
         patch_backward(self._patches)

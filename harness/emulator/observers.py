@@ -80,6 +80,12 @@ class Observers:
         """Tell of a wait that is no op, such as `torch.cuda.synchronize()`."""
         self.tell(api, (Wait(api, kind, 1),))
 
+    def tell_unseen(self, waits: Sequence[Wait]) -> None:
+        """Tell of ops that wait on CUDA and did not run here."""
+        for wait in waits:
+            self.num_ops += 1
+            self.tell(wait.op, (wait,))
+
     def tell_stream_action(
         self,
         kind: StreamActionKind,

@@ -84,6 +84,18 @@ def _checkpointed_read(device: str, reentrant: bool) -> Callable[[], Any]:
     return step
 
 
+def _through(
+    call: Callable[[torch.Tensor], torch.Tensor], *shape: int
+) -> Callable[[str], Callable[[], Any]]:
+    """A step that goes forward and backward through `call`."""
+
+    def build(device: str) -> Callable[[], Any]:
+        x = torch.rand(shape, device=device).requires_grad_()
+        return lambda: call(x).sum().backward()
+
+    return build
+
+
 class _Halve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -264,6 +276,8 @@ OWN_CASES = (
     OwnCase("cholesky_ex_checked", 1,
             _op(lambda x: torch.linalg.cholesky_ex(x.diag(), check_errors=True), _vector),
             "error_check_read"),
+    OwnCase("cholesky_inverse", 1, _op(lambda x: x.diag().add(1).cholesky_inverse(), _vector),
+            "error_check_read"),
     OwnCase("istft", 1, _op(lambda s: torch.istft(s, 16, window=torch.ones(16, device=s.device)),
                             lambda d: torch.rand(9, 17, dtype=torch.complex64, device=d)),
             "argument_validation"),
@@ -276,6 +290,16 @@ OWN_CASES = (
             "both"),
     OwnCase("custom_backward", 1, _custom_backward, "bool_branch", "backward"),
     OwnCase("anomaly", 4, _anomaly, "error_check_read", "backward"),
+    OwnCase("prod", 1, _through(lambda x: x.prod(), 3), "dynamic_output_size", "backward"),
+    OwnCase("prod_along", 1, _through(lambda x: torch.prod(x, 1), 2, 3), "bool_branch", "backward"),
+    OwnCase("prod_along_one", 1, _through(lambda x: x.prod(dim=0), 1), "bool_branch", "backward"),
+    OwnCase("prod_of_scalar", 0, _through(lambda x: x.prod())),
+    OwnCase("cumprod", 1, _through(lambda x: x.cumprod(-1), 2, 3), "bool_branch", "backward"),
+    OwnCase("cumprod_of_one", 0, _through(lambda x: torch.cumprod(x, 0), 1, 3)),
+    OwnCase("prod_checkpointed", 2, _through(
+        lambda x: checkpoint(lambda h: h.prod(0) * h.cumprod(0), x, use_reentrant=False), 3
+    ), "bool_branch", "backward"),
+    OwnCase("prod_without_grad", 0, _op(lambda x: (x.prod(), x.cumprod(0)), _vector)),
     # Optimizers
     OwnCase("adamw_moved_steps", 4, _adamw_with_moved_steps, "optimizer_step_counter", "optimizer"),
     OwnCase("grad_scaler", 1, _scaler, "found_inf_read"),

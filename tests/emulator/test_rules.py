@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from harness.audit.remedies import REMEDIES
-from harness.emulator.rules import RULES, Rule, rules_for, running_torch_version
+from harness.emulator.rules import DERIVATIVE_RULES, RULES, Rule, rules_for, running_torch_version
+
+ALL_RULES = (*RULES, *(rule for rules in DERIVATIVE_RULES.values() for rule in rules))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.op}-{rule.kind}")
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: f"{rule.op}-{rule.kind}")
 def test_each_rule_is_whole(rule: Rule) -> None:
     assert rule.evidence
     assert rule.condition

@@ -68,6 +68,8 @@ def test_layouts_agree_with_real_values(names: list[str], rows: int, columns: in
             for name in names:
                 if x.dim() != 2 or min(x.shape) < 2:
                     break
+                if name == "in_place" and 0 in x.stride():
+                    break  # torch refuses to write to elements that share memory
                 result = OPS[name](x)
                 found.append(layouts(result))
                 first = result if isinstance(result, torch.Tensor) else result[0]
