@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from streamlit.starlette import App
 
 from dashboard.api import routes
+from dashboard.first_visit import EarlyScripts, warm_up
 from dashboard.settings import read_settings
-from dashboard.snapshot import SnapshotCache
+from dashboard.snapshot import shared_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 
 settings = read_settings()
-# On loopback another web site could reach the routes through a name of its own that it points here.
-middleware = (
-    [] if settings.is_public else [Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)]
-)
+snapshots = shared_snapshots(settings.store)
+middleware = [Middleware(EarlyScripts)]
+if not settings.is_public:
+    # On loopback another web site could reach the routes through a name of its own that it
+    # points here.
+    middleware.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES))
+
+
+@asynccontextmanager
+async def lifespan(_app: App) -> AsyncIterator[None]:
+    """Prepares the first page while the browser of its visitor still loads."""
+    Thread(target=warm_up, args=(snapshots,), daemon=True).start()
+    yield
+
+
 app = App(
     Path(__file__).with_name("app.py"),
-    routes=routes(settings, SnapshotCache(settings.store)),
+    routes=routes(settings, snapshots),
     middleware=middleware,
+    lifespan=lifespan,
 )

@@ -13,7 +13,7 @@ from dashboard.charts.style import CONFIG, inked
 from dashboard.filters import PAGES, Filters, filters_from_query, permalink
 from dashboard.plain import markdown_text
 from dashboard.settings import read_settings
-from dashboard.snapshot import Snapshot, SnapshotCache, gpu_name
+from dashboard.snapshot import Snapshot, facets_of, shared_snapshots
 from harness.errors import StoreError
 from harness.store import Store
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dashboard.charts.style import Figure
+    from dashboard.snapshot import Facets
     from harness.records import RunRecord, Sample
     from harness.tables import Table
 
@@ -28,15 +29,10 @@ FACETS = ("scenario", "model", "gpu", "fix", "source")
 TITLES = {"scenario": "Scenario", "model": "Model", "gpu": "GPU", "fix": "Fix", "source": "Source"}
 
 
-@st.cache_resource(show_spinner=False)
-def _cache(root: str) -> SnapshotCache:
-    return SnapshotCache(root)
-
-
 def snapshot() -> Snapshot:
     """The store as it is now; the page ends with one sentence where it cannot be listed."""
     try:
-        return _cache(read_settings().store).get()
+        return shared_snapshots(read_settings().store).get()
     except StoreError as error:
         st.error(markdown_text(str(error)))
         st.stop()
@@ -168,8 +164,13 @@ def samples_of(root: str, run_id: str) -> tuple[Sample, ...]:
 
 def run_titles(records: Sequence[RunRecord]) -> dict[str, str]:
     """Run id -> how it is named in a list."""
+    return facet_titles([facets_of(record) for record in records])
+
+
+def facet_titles(listed: Sequence[Facets]) -> dict[str, str]:
+    """The same from the facts of each run, without reading its record."""
     return {
-        record.id: f"{record.created_utc[:16].replace('T', ' ')} · {record.scenario.model} · "
-        f"{gpu_name(record)} · {record.source}"
-        for record in records
+        facets.id: f"{facets.created_utc[:16].replace('T', ' ')} · {facets.model} · "
+        f"{facets.gpu} · {facets.source}"
+        for facets in listed
     }

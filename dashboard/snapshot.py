@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -149,3 +149,9 @@ class SnapshotCache:
                 ended_s = time.monotonic()
                 self._stale_at_s = ended_s + max(FRESH_S, COST_FACTOR * (ended_s - began_s))
             return self._snapshot
+
+
+@cache
+def shared_snapshots(root: str) -> SnapshotCache:
+    """The one cache of this process for a store: pages and routes look at the same snapshot."""
+    return SnapshotCache(root)

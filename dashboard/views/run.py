@@ -13,6 +13,7 @@ from dashboard.charts.run import samples_chart
 from dashboard.plain import markdown_text
 from dashboard.rows import ab, run
 from dashboard.rows.listed import rows_csv
+from dashboard.snapshot import facets_of
 from harness.records import PHASES, Parity
 from harness.run_tables import headline
 from harness.tables import to_csv
@@ -106,13 +107,13 @@ def page() -> None:
         "run", "Run", "What exactly was run, and can I trust it?", [("id", one) for one in wanted]
     )
     shown.warn_of_gone(found, wanted)
-    records = found.select(shown.current_filters(), MAX_LISTED)
-    named = [record for run_id in wanted if (record := found.find(run_id)) is not None]
-    listed = list({record.id: record for record in [*records, *named]}.values())
+    positions = found.positions(shown.current_filters())[:MAX_LISTED]
+    listed = [found.facets[position] for position in positions]
+    listed += [facets_of(record) for one in wanted if (record := found.find(one)) is not None]
     if not listed:
         shown.empty("The store has no run that the filters keep.", "gapless reproduce")
         return
-    titles = shown.run_titles(listed)
+    titles = shown.facet_titles(listed)
     chosen = st.selectbox(
         "Run", list(titles), format_func=lambda run_id: titles[run_id], key="id",
         bind="query-params",

@@ -8,12 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from dashboard.first_visit import EARLY
 from harness.store import Store
 from tests.browser.browsing import ROOT, VIEWS, serving, visit
 from tests.dashboard import synthetic
 
 TRACE = ROOT / "tests" / "audit_trace" / "data" / "hta_alexnet_a100_cuda_sync_events.json.gz"
 TEXT_CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
+LOADED = "performance.getEntriesByType('resource').map((one) => [one.name, one.startTime])"
 UNNAMED = """() => [...document.querySelectorAll('button, input, select, textarea, a[href]')]
   .filter((node) => node.getBoundingClientRect().width > 0 && node.tabIndex >= 0)
   .filter((node) => !(node.getAttribute('aria-label') || node.title || node.innerText.trim()
@@ -116,6 +118,18 @@ def test_an_uploaded_trace_shows_its_syncs(chromium: Any, made_up_server: str) -
     assert seen.page.locator('[data-testid="stPlotlyChart"]').count() >= 3
     assert seen.errors == []
     assert seen.outside == []
+
+
+def test_the_scripts_of_charts_load_once_and_early(chromium: Any, made_up_server: str) -> None:
+    seen = visit(chromium, made_up_server)
+    seen.open("/ab")
+    began: dict[str, list[float]] = {}
+    for address, start_ms in seen.page.evaluate(LOADED):
+        if not address.endswith(".css"):
+            began.setdefault(address.rsplit("/", 1)[-1].split(".")[0], []).append(start_ms)
+    for name in EARLY:
+        assert len(began[name]) == 1, name
+        assert began[name][0] < min(began["host-config"]), name
 
 
 def test_a_new_run_appears_on_reload(chromium: Any, tmp_path: Path) -> None:
