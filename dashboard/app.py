@@ -24,6 +24,14 @@ VIEWS = (
 ICON = Path(__file__).parent / "assets" / "icon.png"
 
 
+def _log_out() -> None:
+    """Who is logged in, and the way out."""
+    with st.sidebar:
+        who = st.user.get("email") or st.user.get("name") or st.user.get("sub") or "somebody"
+        st.text(f"Logged in as {who}")
+        st.button("Log out", on_click=st.logout)
+
+
 def run() -> None:
     """Log in where that is asked for, then show the page that the address names."""
     st.set_page_config(page_title="gapless", page_icon=ICON, layout="wide")
@@ -38,6 +46,8 @@ def run() -> None:
     ]
     page = st.navigation(pages)
     filter_sidebar(snapshot())
+    if read_settings().needs_login:
+        _log_out()
     page.run()
 
 

@@ -47,6 +47,14 @@ def find_chromium() -> str | None:
     return next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 @contextmanager
 def serving(store: str) -> Iterator[str]:
     """`gapless dashboard` on a free port; yields its address and stops it afterwards."""
@@ -56,14 +64,21 @@ def serving(store: str) -> Iterator[str]:
 
 
 @contextmanager
-def started(words: list[str], *, port_option: str = "--server.port") -> Iterator[str]:
-    """A server run by this Python on a free port; yields its address and stops it afterwards."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def started(
+    words: list[str],
+    *,
+    port_option: str = "--server.port",
+    port: int | None = None,
+    folder: Path = ROOT,
+) -> Iterator[str]:
+    """A server run by this Python in `folder`; yields its address and stops it afterwards.
+
+    `port` is a free one where none is given.
+    """
+    port = port or free_port()
     server = subprocess.Popen(
         [sys.executable, *words, port_option, str(port)],
-        cwd=ROOT,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
