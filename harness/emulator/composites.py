@@ -1,6 +1,7 @@
-"""Functions of torch that read the device inside C++, each with the kind of its read.
+"""Functions of torch that decompose in C++ above the dispatch mode.
 
-Without this their reads would look like a tensor passed where a number is expected.
+Those that read the device do so with the kind of their read; otherwise it would look like a tensor
+passed where a number is expected.
 """
 
 from __future__ import annotations
@@ -25,9 +26,27 @@ _READERS: tuple[tuple[Any, str, str], ...] = (
 
 
 def patch_composites(patches: Patches) -> None:
-    """Let the reads of these functions be known by what they are for."""
+    """Let these functions do what they do on CUDA, their reads known by what they are for."""
     for owner, name, kind in _READERS:
         patches.wrap(owner, name, _reading(kind))
+    patches.wrap(torch, "ctc_loss", _ctc_loss)
+
+
+def _ctc_loss(
+    original: Callable[..., torch.Tensor],
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Lengths on the host become lists, which torch does itself except for a tensor subclass."""
+    lengths = (
+        value.tolist() if type(value) is torch.Tensor else value
+        for value in (input_lengths, target_lengths)
+    )
+    return original(log_probs, targets, *lengths, *args, **kwargs)
 
 
 def _reading(kind: str) -> Callable[..., Any]:

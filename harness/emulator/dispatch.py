@@ -107,8 +107,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Args = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
-        if len(types) > 1 and any(kind is not EmulatedTensor for kind in types):
-            return func(*args, **(kwargs or {}))  # a tensor of another kind holds ours
+        for kind in types:
+            if kind is not EmulatedTensor:
+                return func(*args, **(kwargs or {}))  # a tensor of another kind holds ours
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: Args, kwargs: Kwargs) -> Any:

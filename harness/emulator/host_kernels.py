@@ -175,6 +175,9 @@ def _efficient_backward(
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "aten::histc": _histc,
+    # The device tensor has no conjugate or negative bit, so that its host twin must have none.
+    "aten::_conj": aten.conj_physical.default,
+    "aten::_neg_view": aten.neg.default,
     "aten::record_stream": _record_stream,
     "aten::_efficientzerotensor": _zeros,
     **product_kernels.KERNELS,

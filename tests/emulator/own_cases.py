@@ -276,6 +276,8 @@ OWN_CASES = (
     OwnCase("cholesky_ex_checked", 1,
             _op(lambda x: torch.linalg.cholesky_ex(x.diag(), check_errors=True), _vector),
             "error_check_read"),
+    OwnCase("pinv", 1, _op(lambda x: torch.linalg.pinv(x.diag()), _vector), "error_check_read"),
+    OwnCase("svd_of_nothing", 0, _op(lambda x: torch.linalg.svdvals(x[:0].diag()), _vector)),
     OwnCase("cholesky_inverse", 1, _op(lambda x: x.diag().add(1).cholesky_inverse(), _vector),
             "error_check_read"),
     OwnCase("istft", 1, _op(lambda s: torch.istft(s, 16, window=torch.ones(16, device=s.device)),

@@ -108,6 +108,31 @@ def test_jagged_tensors_hold_device_tensors(with_values: EmulatedDevice) -> None
     assert (jagged * 2).values().sum().item() == 36.0
 
 
+def test_attention_over_jagged_heads(with_values: EmulatedDevice) -> None:
+    parts = [torch.ones(n, 4, device="cuda") for n in (2, 4)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    heads = jagged.unflatten(-1, (2, 2))
+    assert heads.values().shape == (6, 2, 2)
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_ctc_loss_takes_lengths_from_host_and_device(device: EmulatedDevice, where: str) -> None:
+    scores = torch.randn(10, 2, 5, device="cuda").log_softmax(-1).requires_grad_()
+    targets = torch.tensor([[1, 2, 3], [3, 4, 0]], device="cuda")
+    lengths = torch.tensor([10, 9], device=where), torch.tensor([3, 2], device=where)
+    F.ctc_loss(scores, targets, *lengths).backward()
+    assert scores.grad is not None
+    assert scores.grad.shape == scores.shape
+
+
+def test_conjugates_are_the_cpu_s(with_values: EmulatedDevice) -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j, 2 + 0j])
+    assert torch.equal(
+        torch.view_as_real(x.cuda().conj()).cpu(), torch.view_as_real(x.conj_physical())
+    )
+    torch.testing.assert_close(torch.fft.hfft(x.cuda()).cpu(), torch.fft.hfft(x))
+
+
 def test_packed_sequences(device: EmulatedDevice) -> None:
     gru = nn.GRU(4, 8, batch_first=True).to("cuda")
     x = torch.randn(3, 5, 4, device="cuda")
