@@ -10,22 +10,35 @@ import msgspec
 
 from harness.audit.baseline import identity_of
 from harness.audit.report import AuditReport
+from harness.emulator.patches import Patches
 from harness.errors import UsageError
 from harness.records import Record
 from harness.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
     from torch import nn
 
+    from gapless.flash_documents import FlashDocuments
     from gapless.optimizing import Choice, Optimized
     from harness.audit.report import Site
 
 
+_MOST_LEFT = 5
+_DOCUMENTS = (
+    "packed-metadata: document boundaries for flash attention come with the call, once a forward "
+    "instead of in each layer"
+)
+_PINNED = (
+    "save_on_cpu: copies through pinned memory and waits for none, on the compute stream as before"
+)
+
+
 class LossParity(Record, frozen=True, kw_only=True):
-    """The losses of the model's calls in both audits, warm-up included."""
+    """The losses of both audits, warm-up included: where `backward` began, or else what calls of
+    transformers models returned."""
 
     num_losses: int
     largest_relative_difference: float | None
@@ -39,6 +52,8 @@ class FixResult(Record, frozen=True, kw_only=True):
     after: AuditReport
     fixes: tuple[str, ...]
     """What was turned on, or why it was not, one sentence each."""
+    left: tuple[str, ...] = ()
+    """What `--fix` cannot do, dearest first: the place, why, and what to write instead."""
     parity: LossParity
 
 
@@ -48,14 +63,22 @@ class Run:
 
     losses: list[torch.Tensor] = field(default_factory=list)
     """Of each call of a model, where it has values."""
+    roots: list[torch.Tensor] = field(default_factory=list)
+    """Single values from which `backward` was called."""
     choices: list[Choice] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    """What else was turned on."""
+    saves_unpinned: bool = False
+    """Whether `save_on_cpu` was asked to copy through pageable memory."""
 
 
 def audit_and_fix(audit: Callable[[], AuditReport], *, seed: int = 0) -> FixResult:
-    """Run `audit` twice, the second time with the optimizations that its findings name.
+    """Run `audit` twice, the second time with what helps against its findings.
 
-    Both runs start from the same seed, so that they make the same model and batch. Raises
-    `UsageError` where no finding has an optimization.
+    That are the optimizations that they name, on transformers models wherever the step calls them;
+    document boundaries found once a forward, where flash attention looks for them in each layer;
+    and pinned memory for `torch.autograd.graph.save_on_cpu`. Both runs start from the same seed, so
+    that they make the same model and batch. Raises `UsageError` where nothing of it applies.
     """
     import torch
 
@@ -63,20 +86,22 @@ def audit_and_fix(audit: Callable[[], AuditReport], *, seed: int = 0) -> FixResu
     with watched({}) as plain:
         before = audit()
     wanted = wanted_fixes(before)
-    if not wanted:
+    if not wanted and not plain.saves_unpinned:
+        dearest = next((f" The dearest: {one}" for one in _left(before, before, [])), "")
         raise UsageError(
             f"None of the {len(before.findings)} findings of {before.target} has an optimization "
-            "that --fix could turn on; audit without --fix for what to write instead."
+            f"that --fix could turn on; audit without --fix for what to write instead.{dearest}"
         )
     torch.manual_seed(seed)
-    with watched(wanted) as fixed:
+    with watched(wanted, pin_saves=plain.saves_unpinned) as fixed:
         after = audit()
-    said = tuple(dict.fromkeys(str(choice) for choice in fixed.choices))
+    said = tuple(dict.fromkeys([*map(str, fixed.choices), *fixed.said]))
     return FixResult(
         before=before,
         after=after,
         fixes=said or ("no model of transformers was called",),
-        parity=_parity(plain.losses, fixed.losses),
+        left=tuple(_left(before, after, fixed.choices)),
+        parity=_parity(plain, fixed),
     )
 
 
@@ -94,7 +119,7 @@ def audit_arms(audit: Callable[[str | None], AuditReport], arm: str, *, seed: in
         before=reports[0],
         after=reports[1],
         fixes=tuple(arm.split(",")),
-        parity=_parity(runs[0].losses, runs[1].losses),
+        parity=_parity(*runs),
     )
 
 
@@ -104,14 +129,53 @@ def wanted_fixes(report: AuditReport) -> dict[str, str]:
     return {name: variant for name, _, variant in reversed(named)}
 
 
+def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) -> Iterator[str]:
+    """The dearest findings that are still there, why, and what to write in their place."""
+    from harness.audit.render import short_path
+
+    off = {choice.optimization: choice.reason for choice in choices if choice.variant is None}
+    known = {(f.kind, f.file, f.line) for f in before.findings}
+    waiting = [f for f in after.findings if f.syncs_per_step and (f.kind, f.file, f.line) in known]
+    for finding in waiting[:_MOST_LEFT]:
+        name = (finding.optimization or "").partition("=")[0]
+        why = off.get(name) or (
+            "a library's line that no optimization here reaches"
+            if "site-packages" in (finding.file or "site-packages")
+            else "code of the target, which --fix does not rewrite"
+        )
+        instead = next((line for line in finding.instead if not line.startswith("#")), None)
+        instead = instead or next(iter(finding.instead), "")
+        yield (
+            f"{finding.kind} at {short_path(finding.file or '')}:{finding.line} "
+            f"({finding.syncs_per_step:g} syncs) stays: {why}. Instead: {instead.strip()}"
+        )
+
+
 @contextmanager
-def watched(wanted: dict[str, str]) -> Iterator[Run]:
-    """Turn `wanted` on for each transformers model when it is first called, and keep its losses."""
+def watched(wanted: dict[str, str], *, pin_saves: bool = False) -> Iterator[Run]:
+    """Turn `wanted` on for each transformers model when it is first called, and keep its losses.
+
+    `pin_saves`: also let `save_on_cpu` copy through pinned memory, without a wait.
+    """
+    import torch
     from torch.nn.modules import module as modules
 
     run, seen = Run(), set[int]()
     roots: list[nn.Module] = []
-    attached: list[Optimized] = []
+    attached: list[Optimized | FlashDocuments] = []
+    saves = torch.autograd.graph.save_on_cpu
+    begin_saving, begin_backward = saves.__init__, torch.autograd.backward
+
+    def save(self: Any, pin_memory: bool = False, *args: Any, **kwargs: Any) -> None:
+        run.saves_unpinned |= not pin_memory
+        if pin_saves and not pin_memory:
+            run.said.append(_PINNED)
+        begin_saving(self, pin_memory or pin_saves, *args, **kwargs)
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(tensors, torch.Tensor) and tensors.numel() == 1:
+            _keep(tensors, run.roots)
+        begin_backward(tensors, *args, **kwargs)
 
     def before_call(module: nn.Module, _args: Any) -> None:
         if id(module) in seen:
@@ -125,31 +189,47 @@ def watched(wanted: dict[str, str]) -> Iterator[Run]:
         loss = output.get("loss") if isinstance(output, dict) else None
         if loss is None or not any(module is root for root in roots):
             return
-        # The emulated device's values are on the host: to look at them makes nobody wait.
-        value = getattr(loss, "host_value", loss)
-        if value is not None:
-            run.losses.append(value.detach().clone())
+        _keep(loss, run.losses)
 
     hooks = (
         modules.register_module_forward_pre_hook(before_call),
         modules.register_module_forward_hook(after_call),
     )
+    patches = Patches()
+    patches.set(saves, "__init__", save)
+    patches.set(torch.autograd, "backward", backward)
     try:
         yield run
     finally:
+        patches.restore()
         for hook in hooks:
             hook.remove()
         for optimized in reversed(attached):
             optimized.detach()
 
 
-def _turn_on(module: nn.Module, wanted: dict[str, str], run: Run) -> Iterator[Optimized]:
-    from gapless.automatic import automatic_choices
+def _keep(value: torch.Tensor, among: list[torch.Tensor]) -> None:
+    # The emulated device's values are on the host: to look at them makes nobody wait.
+    on_host = getattr(value, "host_value", value)
+    if on_host is not None:
+        among.append(on_host.detach().clone())
+
+
+def _turn_on(
+    module: nn.Module, wanted: dict[str, str], run: Run
+) -> Iterator[Optimized | FlashDocuments]:
+    from gapless.automatic import automatic_choices, implementation_of
+    from gapless.flash_documents import FlashDocuments
     from gapless.optimizing import optimize
     from optimizations.implementation_switch import pretrained_model
 
-    if pretrained_model(module) is None:
+    target = pretrained_model(module)
+    if target is None:
         return
+    if "packed-metadata" in wanted and "flash" in implementation_of(module, "_attn_implementation"):
+        run.said.append(_DOCUMENTS)
+        yield FlashDocuments(target)
+        wanted = {name: variant for name, variant in wanted.items() if name != "packed-metadata"}
     for choice in automatic_choices(module, packed=False, tokens=None):
         if choice.optimization not in wanted:
             continue
@@ -158,7 +238,8 @@ def _turn_on(module: nn.Module, wanted: dict[str, str], run: Run) -> Iterator[Op
             yield optimize(module, {choice.optimization: choice.variant})
 
 
-def _parity(before: list[torch.Tensor], after: list[torch.Tensor]) -> LossParity:
+def _parity(plain: Run, fixed: Run) -> LossParity:
+    before, after = (plain.roots, fixed.roots) if plain.roots else (plain.losses, fixed.losses)
     if not before or len(before) != len(after):
         return LossParity(num_losses=0, largest_relative_difference=None)
     pairs = [(float(a), float(b)) for a, b in zip(after, before, strict=True)]
@@ -188,7 +269,7 @@ def fix_table(result: FixResult) -> Table:
         columns=("Place", "Syncs before", "Syncs after"),
         rows=(*((places[k], f"{b:g}", f"{a:g}") for k, (b, a) in rows), totals),
         title=f"{result.before.target} on {result.before.device}, per step",
-        notes=(*result.fixes, said, *_modelled(result)),
+        notes=(*result.fixes, said, *_modelled(result), *result.left),
     )
 
 
