@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+_ROW_MULTIPLE = 16
+
 
 @dataclass(frozen=True)
 class Boundaries:
@@ -51,6 +53,8 @@ def boundaries_from_host(lengths: Sequence[int], device: torch.device) -> Bounda
 def mask_from_device(lengths: torch.Tensor, dtype: torch.dtype, window: int | None) -> torch.Tensor:
     """Additive mask `[1, 1, T, T]`, a block for each document; reads the device twice.
 
+    Six kernels a document, as the published code launches them, and more with a window.
+
     0 where a query may see a key: same document, not later, and less than `window` tokens back.
     `-inf` elsewhere. `T` is the sum of `lengths`.
     """
@@ -60,10 +64,10 @@ def mask_from_device(lengths: torch.Tensor, dtype: torch.dtype, window: int | No
     start = 0
     for length in lengths.tolist():
         block = torch.zeros((length, length), dtype=dtype, device=device)
-        ones = torch.ones((length, length), dtype=torch.bool, device=device)
-        block.masked_fill_(torch.triu(ones, diagonal=1), float("-inf"))
+        ones = torch.ones((length, length), device=device)
+        block.masked_fill_(torch.triu(ones, diagonal=1).bool(), float("-inf"))
         if window is not None and window < length:
-            block.masked_fill_(torch.tril(ones, diagonal=-window), float("-inf"))
+            block.masked_fill_(torch.tril(ones, diagonal=-window).bool(), float("-inf"))
         mask[start : start + length, start : start + length] = block
         start += length
     return mask[None, None]
@@ -77,7 +81,7 @@ def mask_from_host(
     It is additive because SDPA would turn a boolean mask into this one in every layer.
     """
     # Few kernels matter on an accelerator, few passes over T x T values on a CPU: there, blocks
-    # are ten times as fast as comparisons (benchmarks/optimization_ops.py).
+    # are several times as fast as comparisons (benchmarks/optimization_ops.py).
     if device.type == "cpu":
         return mask_by_blocks(lengths, dtype, device, window)
     return mask_by_comparison(lengths, dtype, device, window)
@@ -86,7 +90,7 @@ def mask_from_host(
 def mask_by_comparison(
     lengths: Sequence[int], dtype: torch.dtype, device: torch.device, window: int | None
 ) -> torch.Tensor:
-    """The mask in six kernels, however many documents there are.
+    """The mask in five kernels, however many documents there are.
 
     A query at `q` sees the keys `first_key[q] <= k <= q`, so one integer a token says it all.
     """
@@ -99,10 +103,8 @@ def mask_by_comparison(
         oldest_in_window = torch.arange(1 - window, num_tokens + 1 - window, dtype=torch.int32)
         first_key = torch.maximum(first_key, oldest_in_window)
     token = torch.arange(num_tokens, dtype=torch.int32, device=device)
-    visible = token >= _upload(first_key, device)[:, None]
-    visible &= token <= token[:, None]
-    mask = torch.full((num_tokens, num_tokens), float("-inf"), dtype=dtype, device=device)
-    return mask.masked_fill_(visible, 0.0)[None, None]
+    visible = (token >= _upload(first_key, device)[:, None]).tril_()
+    return _all_hidden(num_tokens, dtype, device).masked_fill_(visible, 0.0)[None, None]
 
 
 def mask_by_blocks(
@@ -110,8 +112,7 @@ def mask_by_blocks(
 ) -> torch.Tensor:
     """The mask as corners of one block, that of the longest document: a copy per document."""
     block = causal_mask(max(lengths), window, dtype, device)
-    num_tokens = sum(lengths)
-    mask = torch.full((num_tokens, num_tokens), float("-inf"), dtype=dtype, device=device)
+    mask = _all_hidden(sum(lengths), dtype, device)
     for start, length in zip(itertools.accumulate(lengths, initial=0), lengths, strict=False):
         mask[start : start + length, start : start + length] = block[:length, :length]
     return mask[None, None]
@@ -126,6 +127,17 @@ def causal_mask(
         visible.triu_(diagonal=1 - window)
     mask = torch.full((length, length), float("-inf"), dtype=dtype, device=device)
     return mask.masked_fill_(visible, 0.0)
+
+
+def _all_hidden(num_tokens: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """`[T, T]` of `-inf`, whose rows start at multiples of 16 values in memory.
+
+    Fused kernels ask for that; where it is not so, SDPA copies the mask into such rows, again in
+    each layer.
+    """
+    row = -(-num_tokens // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    storage = torch.full((num_tokens, row), float("-inf"), dtype=dtype, device=device)
+    return storage[:, :num_tokens]
 
 
 def _upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

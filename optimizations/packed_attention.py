@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -55,27 +56,38 @@ def dense_attention(
     return output.transpose(1, 2).contiguous()
 
 
-def varlen_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    boundaries: Boundaries,
-    settings: AttentionSettings,
-) -> torch.Tensor:
+class VarlenAttention:
     """Attention from boundaries alone: one kernel on CUDA, one call a document elsewhere."""
-    if query.is_cuda:
-        # [1, H, T, D] -> [T, H, D], the layout of varlen kernels.
-        query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-        kernel = _flash_attn_kernel if has_flash_attn() else _torch_varlen_kernel
-        return kernel(query, key, value, boundaries, settings)[None]
-    assert boundaries.offsets is not None, "attention by document slices at host offsets"
-    outputs = [
-        _document_attention(
-            query[:, :, start:stop], key[:, :, start:stop], value[:, :, start:stop], settings
-        )
-        for start, stop in zip(boundaries.offsets, boundaries.offsets[1:], strict=False)
-    ]
-    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        boundaries: Boundaries,
+        settings: AttentionSettings,
+    ) -> torch.Tensor:
+        """`[1, H, T, D]` and `[1, H_kv, T, D]` -> `[1, T, H, D]`."""
+        if query.is_cuda:
+            # [1, H, T, D] -> [T, H, D], the layout of varlen kernels.
+            query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+            return self._kernel(query, key, value, boundaries, settings)[None]
+        assert boundaries.offsets is not None, "attention by document slices at host offsets"
+        outputs = [
+            _document_attention(
+                query[:, :, start:stop], key[:, :, start:stop], value[:, :, start:stop], settings
+            )
+            for start, stop in zip(boundaries.offsets, boundaries.offsets[1:], strict=False)
+        ]
+        return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
+
+    @cached_property
+    def _kernel(self) -> Callable[..., torch.Tensor]:
+        # Looked up once: in each layer, a search for a package that is not there and a signature
+        # would take the host longer than the launch.
+        if has_flash_attn():
+            return _flash_attn_kernel
+        return partial(_torch_varlen_kernel, _torch_varlen_parameters())
 
 
 def varlen_obstacle(
@@ -130,6 +142,7 @@ def _flash_attn_kernel(
 
 
 def _torch_varlen_kernel(
+    parameters: frozenset[str],
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -138,7 +151,6 @@ def _torch_varlen_kernel(
 ) -> torch.Tensor:
     from torch.nn.attention import varlen
 
-    parameters = _torch_varlen_parameters()
     options: dict[str, Any] = {"scale": settings.scaling}
     # The first releases say `is_causal`, later ones a window of which causal is a case.
     if "window_size" in parameters:

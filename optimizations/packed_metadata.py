@@ -28,8 +28,8 @@ from optimizations.implementation_switch import (
 )
 from optimizations.packed_attention import (
     AttentionSettings,
+    VarlenAttention,
     dense_attention,
-    varlen_attention,
     varlen_obstacle,
 )
 from optimizations.parity import other_order_tolerance, same_order_tolerance
@@ -151,26 +151,31 @@ class PerLayerSource:
 class CachedSource:
     """Builds as `PerLayerSource`, on the first call of a batch only.
 
-    As published, the batch is named by the identity of its lengths tensor. The key also holds
-    dtype and window, so that alternating sliding and full layers hit.
+    As published, the batch is named by the identity of its lengths tensor, and boundaries and masks
+    are kept apart. A mask's key also holds dtype and window, so that alternating sliding and full
+    layers hit.
     """
 
     def __init__(self) -> None:
         self._cache = BatchCache()
-        self._source = PerLayerSource()
 
     def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
-        build = partial(self._source.boundaries, packed, query)
-        return self._cache.get(packed.lengths_on_device, "boundaries", build)
+        return self._boundaries(packed.lengths_on_device, with_offsets=not query.is_cuda)
 
     def mask(
         self, packed: PackedDocuments, query: torch.Tensor, window: int | None
     ) -> torch.Tensor:
-        build = partial(self._source.mask, packed, query, window)
-        return self._cache.get(packed.lengths_on_device, (query.dtype, window), build)
+        lengths = packed.lengths_on_device
+        self._boundaries(lengths, with_offsets=False)
+        build = partial(mask_from_device, lengths, query.dtype, window)
+        return self._cache.get(lengths, (query.dtype, window), build)
 
     def clear(self) -> None:
         self._cache.clear()
+
+    def _boundaries(self, lengths: torch.Tensor, *, with_offsets: bool) -> Boundaries:
+        build = partial(boundaries_from_device, lengths, with_offsets=with_offsets)
+        return self._cache.get(lengths, "boundaries", build)
 
 
 class CollatorSource:
@@ -204,11 +209,12 @@ class PackedMetadataAttachment:
             "cached": CachedSource(),
             "collator": CollatorSource(),
         }
+        varlen = VarlenAttention() if optimization.attention == "varlen" else None
         self._switch = ImplementationSwitch(
             model,
             "attention",
             {
-                name: partial(_packed_attention, source, optimization.attention)
+                name: partial(_packed_attention, source, varlen)
                 for name, source in self._sources.items()
             },
         )
@@ -233,7 +239,7 @@ class PackedMetadataAttachment:
 
 def _packed_attention(
     source: MetadataSource,
-    backend: PackedBackend,
+    varlen: VarlenAttention | None,
     module: nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -250,9 +256,9 @@ def _packed_attention(
     """An attention function as transformers calls it; other keywords are not for attention."""
     packed = _checked_documents(module, query, attention_mask, packed_documents)
     settings = AttentionSettings(scaling, dropout, sliding_window, s_aux)
-    if backend == "varlen":
+    if varlen is not None:
         boundaries = source.boundaries(packed, query)
-        return varlen_attention(query, key, value, boundaries, settings), None
+        return varlen(query, key, value, boundaries, settings), None
     mask = source.mask(packed, query, sliding_window)
     return dense_attention(query, key, value, mask, settings), None
 

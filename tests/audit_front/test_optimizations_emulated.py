@@ -9,6 +9,7 @@ import torch
 
 from gapless.scenario_audit import audit_scenario
 from harness.audit.render import report_text
+from optimizations import packed_attention
 from scenarios.catalogue import get
 from scenarios.options import BuildOptions
 
@@ -54,6 +55,29 @@ def test_packed_metadata(
 ) -> None:
     report = audit(scenario, f"packed-metadata={variant}", mode, attention=attention)
     assert syncs(report) == expected, report_text(report)
+
+
+def test_the_varlen_kernel_is_not_looked_up_again_in_each_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = [0]
+    has_flash_attn = packed_attention.has_flash_attn
+
+    def counting() -> bool:
+        asked[-1] += 1
+        return has_flash_attn()
+
+    monkeypatch.setattr(packed_attention, "has_flash_attn", counting)
+    for num_layers in (1, 3):
+        asked.append(0)
+        audit(
+            "qwen3-8b-packed-sft",
+            "packed-metadata=collator",
+            "shapes",
+            attention="varlen",
+            num_layers=num_layers,
+        )
+    assert asked[1] == asked[2] > 0
 
 
 def test_without_checkpointing_nothing_is_recomputed() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,6 +68,26 @@ def test_comparison_launches_as_many_kernels_for_many_documents_as_for_two() -> 
         counts.append(counter.counts)
     assert counts[0] == counts[1]
     assert "aten::_local_scalar_dense" not in counts[0]
+
+
+@pytest.mark.parametrize("build", [mask_by_comparison, mask_by_blocks])
+@pytest.mark.parametrize("num_tokens", [1, 8, 15, 16, 17, 40])
+def test_rows_of_a_mask_are_where_fused_kernels_want_them(build: Any, num_tokens: int) -> None:
+    mask = build([num_tokens], torch.bfloat16, CPU, None)
+    assert mask.shape == (1, 1, num_tokens, num_tokens)
+    assert mask.stride(-1) == 1
+    assert all(stride % 16 == 0 for stride in mask.stride()[:-1])
+
+
+def test_the_published_loop_launches_six_kernels_a_document() -> None:
+    counts = []
+    for lengths in ([4, 4], [2, 2, 2, 2]):
+        with OpCounter() as counter:
+            mask_from_device(torch.tensor(lengths), torch.float32, None)
+        views = ("aten::slice", "aten::select", "aten::unsqueeze", "aten::unbind")
+        counts.append(sum(n for name, n in counter.counts.items() if name not in views))
+    # zeros, ones, triu, bool, masked fill, and the copy into its place.
+    assert counts[1] - counts[0] == 2 * 6
 
 
 def test_masks_take_the_dtype_asked_for() -> None:
