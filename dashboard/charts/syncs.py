@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from dashboard.charts.bars import Band, Bar, interval_bars
@@ -35,7 +36,10 @@ def counts_chart(rows: Sequence[CountRow]) -> Figure:
 
 
 def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
-    """Modules as nested areas: size is syncs per step, shade is the device idle they cause."""
+    """Modules as nested areas: size is syncs per step, shade is the device idle they cause.
+
+    Before and after have one scale of shades, so that the two can be compared.
+    """
     sizes: dict[tuple[str, ...], float] = {}
     idle_ms: dict[tuple[str, ...], float] = {}
     for row in rows:
@@ -57,6 +61,8 @@ def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
         "marker": {
             "colors": [idle_ms[key] for key in keys],
             "colorscale": SEQUENTIAL,
+            "cmin": 0,
+            "cmax": _most_idle_ms(rows) or 1.0,
             "showscale": any(idle_ms.values()),
             "colorbar": {"title": {"text": "idle, ms"}, "thickness": 10},
         },
@@ -70,6 +76,7 @@ def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
 def sites_chart(rows: Sequence[SiteRow], source: Source, limit: int = 12) -> Figure:
     """Device idle at the costliest places; syncs per step where no idle time is known."""
     exposed = any(row.exposed_before_ms for row in rows)
+    twice = Counter(row.place for row in rows[:limit])
     bands = []
     for row in rows[:limit]:
         old = row.exposed_before_ms if exposed else row.before
@@ -79,9 +86,16 @@ def sites_chart(rows: Sequence[SiteRow], source: Source, limit: int = 12) -> Fig
             bars = [Bar(row.kind, write(old), old, source)]
         else:
             bars = [Bar("before", write(old), old, source), Bar("after", write(new), new, source)]
-        bands.append(Band(row.place, tuple(bars)))
+        place = f"{row.place} · {row.phase}" if twice[row.place] > 1 else row.place
+        bands.append(Band(place, tuple(bars)))
     axis = "Device idle because of it, ms per step" if exposed else "Syncs per step"
     return interval_bars(bands, axis=axis, tick_format=",")
+
+
+def _most_idle_ms(rows: Sequence[SiteRow]) -> float:
+    before = sum(row.exposed_before_ms or 0.0 for row in rows)
+    after = sum(row.exposed_after_ms or 0.0 for row in rows)
+    return max(before, after)
 
 
 def _path(row: SiteRow) -> tuple[str, ...]:

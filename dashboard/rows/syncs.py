@@ -143,6 +143,9 @@ def _by_key(sites: Sequence[Site]) -> dict[_Key, list[Site]]:
 
 def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> SiteRow:
     site = (old or new)[0]
+    blocked_ms = _total([s.blocked_ms for s in old])
+    exposed_ms = _total([s.exposed_ms for s in old])
+    gone = audited and not new
     return SiteRow(
         place=place_of(site),
         code=site.code or "",
@@ -152,10 +155,10 @@ def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> Sit
         phase=site.phase,
         before=_syncs(old),
         after=_syncs(new) if audited else None,
-        blocked_before_ms=_total([s.blocked_ms for s in old]),
-        blocked_after_ms=_total([s.blocked_ms for s in new]),
-        exposed_before_ms=_total([s.exposed_ms for s in old]),
-        exposed_after_ms=_total([s.exposed_ms for s in new]),
+        blocked_before_ms=blocked_ms,
+        blocked_after_ms=0.0 if gone and blocked_ms else _total([s.blocked_ms for s in new]),
+        exposed_before_ms=exposed_ms,
+        exposed_after_ms=0.0 if gone and exposed_ms else _total([s.exposed_ms for s in new]),
         growth=site.growth or figures.UNKNOWN,
         remedy=site.remedy or "",
     )

@@ -151,6 +151,15 @@ def test_sites_are_joined_before_and_after() -> None:
     assert syncs.source_of(before) == "modelled"
 
 
+def test_a_site_that_is_gone_costs_nothing_and_one_without_a_clock_stays_unknown() -> None:
+    before = synthetic.AUDITS[0].report
+    empty = msgspec.structs.replace(before, sites=())
+    timed, untimed = syncs.site_rows(before, empty)[:2]
+    assert (timed.after, timed.exposed_after_ms) == (0, 0)
+    assert (untimed.after, untimed.exposed_after_ms) == (0, None)
+    assert syncs.site_rows(before, None)[0].exposed_after_ms is None
+
+
 def test_what_if_knows_modelled_runs_only_and_the_newest_of_each() -> None:
     made = [
         synthetic.record(3, source="modelled", gpu="B200"),
