@@ -23,6 +23,8 @@ SHOTS = (
     ("ab", "ab-light", 1400, "light"),
     ("ab", "ab-phone", 390, "dark"),
     ("syncs", "syncs-light", 1400, "light"),
+    ("timeline", "timeline-light", 1400, "light"),
+    ("whatif", "what-if-light", 1400, "light"),
     ("run", "run-light", 1400, "light"),
 )
 """View, file name, width in pixels, colour scheme."""
