@@ -12,7 +12,8 @@ from optimizations.packed_metadata import PackedMetadata
 from tests.optimizations.tiny_models import packed_row, tiny_model, weighted_sum
 
 pytestmark = pytest.mark.gpu
-LENGTHS = (37, 1, 90, 64)
+# Their sum is odd: a dense mask then has rows that fused kernels take only with room between them.
+LENGTHS = (37, 1, 90, 61)
 
 
 def on_gpu(row: dict[str, Any]) -> dict[str, Any]:
