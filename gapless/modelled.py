@@ -114,18 +114,22 @@ def points(gpus: Sequence[str], swept: Mapping[str, Sequence[int]]) -> tuple[Poi
 def model_flops(record: RunRecord) -> float | None:
     """FLOPs that one step of the model needs: 6 a parameter and token, 4 where an adapter trains.
 
-    Parameters of experts that no token visits do not count; what checkpointing computes again does
-    not either. `None` where the record lacks the sizes.
+    Parameters of experts that no token visits do not count, and neither do input embeddings, which
+    are looked up, nor what checkpointing computes again. `None` where the record lacks the sizes.
     """
     scenario = record.scenario
     if scenario.num_parameters is None or scenario.input is None:
         return None
     config = scenario.config
     active = float(scenario.num_parameters)
+    words, hidden = config.get("vocab_size"), config.get("hidden_size")
+    # Tied to the head they are counted once, for the head.
+    if not config.get("tie_word_embeddings") and isinstance(words, int) and isinstance(hidden, int):
+        active -= words * hidden
     experts, chosen = config.get("num_experts"), config.get("num_experts_per_token")
     if isinstance(experts, int) and isinstance(chosen, int):
         width = config.get("moe_intermediate_size", config.get("intermediate_size"))
-        layers, hidden = config.get("num_layers"), config.get("hidden_size")
+        layers = config.get("num_layers")
         if isinstance(width, int) and isinstance(layers, int) and isinstance(hidden, int):
             active -= 3 * width * hidden * layers * (experts - chosen)
     passes = 6 if scenario.adapter == "none" else 4
