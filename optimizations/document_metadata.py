@@ -53,7 +53,7 @@ def boundaries_from_host(lengths: Sequence[int], device: torch.device) -> Bounda
 def mask_from_device(lengths: torch.Tensor, dtype: torch.dtype, window: int | None) -> torch.Tensor:
     """Additive mask `[1, 1, T, T]`, a block for each document; reads the device twice.
 
-    Six kernels a document, as the published code launches them, and more with a window.
+    Op by op what the published code does: six calls a document, and four more with a window.
 
     0 where a query may see a key: same document, not later, and less than `window` tokens back.
     `-inf` elsewhere. `T` is the sum of `lengths`.
@@ -63,11 +63,13 @@ def mask_from_device(lengths: torch.Tensor, dtype: torch.dtype, window: int | No
     mask = torch.full((num_tokens, num_tokens), float("-inf"), dtype=dtype, device=device)
     start = 0
     for length in lengths.tolist():
-        block = torch.zeros((length, length), dtype=dtype, device=device)
         ones = torch.ones((length, length), device=device)
-        block.masked_fill_(torch.triu(ones, diagonal=1).bool(), float("-inf"))
+        later = torch.triu(ones, diagonal=1).bool()
+        block = torch.zeros((length, length), dtype=dtype, device=device)
+        block = block.masked_fill(later, float("-inf"))
         if window is not None and window < length:
-            block.masked_fill_(torch.tril(ones, diagonal=-window).bool(), float("-inf"))
+            token = torch.arange(length, device=device)
+            block = block.masked_fill(token[:, None] - token >= window, float("-inf"))
         mask[start : start + length, start : start + length] = block
         start += length
     return mask[None, None]

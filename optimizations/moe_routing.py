@@ -168,7 +168,7 @@ def device_offsets_experts(
     top_k_index: torch.Tensor,
     top_k_weights: torch.Tensor,
 ) -> torch.Tensor:
-    """One sort, offsets that stay on the device, grouped matmuls; the sum is a small matmul.
+    """One sort, offsets that stay on the device, grouped matmuls, and a sum without a scatter.
 
     Where torch has no grouped matmul for these experts, they run one by one, after one read.
     """

@@ -79,15 +79,19 @@ def test_rows_of_a_mask_are_where_fused_kernels_want_them(build: Any, num_tokens
     assert all(stride % 16 == 0 for stride in mask.stride()[:-1])
 
 
-def test_the_published_loop_launches_six_kernels_a_document() -> None:
+@pytest.mark.parametrize(("window", "calls"), [(None, 6), (1, 10)])
+def test_the_published_loop_makes_its_calls_for_each_document(
+    window: int | None, calls: int
+) -> None:
     counts = []
     for lengths in ([4, 4], [2, 2, 2, 2]):
         with OpCounter() as counter:
-            mask_from_device(torch.tensor(lengths), torch.float32, None)
+            mask_from_device(torch.tensor(lengths), torch.float32, window)
         views = ("aten::slice", "aten::select", "aten::unsqueeze", "aten::unbind")
         counts.append(sum(n for name, n in counter.counts.items() if name not in views))
-    # zeros, ones, triu, bool, masked fill, and the copy into its place.
-    assert counts[1] - counts[0] == 2 * 6
+    # zeros, ones, triu, bool, masked_fill, and the copy into its place; with a window also arange,
+    # the distance, the comparison and another masked_fill.
+    assert counts[1] - counts[0] == 2 * calls
 
 
 def test_masks_take_the_dtype_asked_for() -> None:
