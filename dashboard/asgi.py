@@ -12,7 +12,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from streamlit.starlette import App
 
 from dashboard.api import routes
-from dashboard.first_visit import EarlyScripts, warm_up
+from dashboard.first_visit import EarlyScript, warm_up
 from dashboard.settings import read_settings
 from dashboard.snapshot import shared_snapshots
 
@@ -23,7 +23,7 @@ LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 
 settings = read_settings()
 snapshots = shared_snapshots(settings.store)
-middleware = [Middleware(EarlyScripts)]
+middleware = [Middleware(EarlyScript)]
 if not settings.is_public:
     # On loopback another web site could reach the routes through a name of its own that it
     # points here.

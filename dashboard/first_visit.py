@@ -1,8 +1,8 @@
 """What would make the first visitor wait, done ahead of time.
 
-Streamlit's page asks for the code of charts and tables only once the first of them arrives, and
-waits for it again; that code is most of what a browser loads. The server likewise loads pandas and
-Plotly when a page first uses them.
+Streamlit's page asks for the code of charts only once the first chart arrives, and waits for it
+again; that code is half of what a browser loads. The server likewise loads pandas and Plotly when a
+page first uses them.
 """
 
 from __future__ import annotations
@@ -25,38 +25,39 @@ if TYPE_CHECKING:
     from dashboard.snapshot import SnapshotCache
 
 SCRIPTS = Path(streamlit.__file__).parent / "static" / "static" / "js"
-EARLY = ("PlotlyChart", "DataFrame", "arrowFormatUtils")
-"""Beginnings of the names of the scripts that draw charts and tables."""
+EARLY = "PlotlyChart"
+"""Beginning of the name of the script that draws charts. Those of tables are small, and named here
+they would stand in the way of the page's own."""
 PATHS = frozenset(f"/{path}" for path in PAGES.values())
 
 
-def early_links() -> str:
-    """A `Link` header that names these scripts; empty where this Streamlit has them no more."""
-    found = [path.name for name in EARLY for path in sorted(SCRIPTS.glob(f"{name}.*.js"))]
+def early_link() -> str:
+    """A `Link` header that names this script; empty where this Streamlit has it no more."""
+    found = sorted(path.name for path in SCRIPTS.glob(f"{EARLY}.*.js"))
     # Low: behind what the page itself needs, which is all that a slow line should wait for.
     return ", ".join(
         f"<./static/js/{name}>; rel=modulepreload; fetchpriority=low" for name in found
     )
 
 
-class EarlyScripts:
-    """Lets the browser load the scripts of charts and tables beside those of the page itself."""
+class EarlyScript:
+    """Lets the browser load the script of charts beside those of the page itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._links = early_links().encode("ascii")
+        self._link = early_link().encode("ascii")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Adds the header to the answer for a page."""
 
-        async def send_with_links(message: Message) -> None:
+        async def send_with_link(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), (b"link", self._links)]
+                headers = [*message.get("headers", ()), (b"link", self._link)]
                 message = {**message, "headers": headers}
             await send(message)
 
-        is_page = scope["type"] == "http" and scope["path"] in PATHS and self._links
-        await self._app(scope, receive, send_with_links if is_page else send)
+        is_page = scope["type"] == "http" and scope["path"] in PATHS and self._link
+        await self._app(scope, receive, send_with_link if is_page else send)
 
 
 def warm_up(snapshots: SnapshotCache) -> None:

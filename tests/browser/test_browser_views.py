@@ -120,16 +120,15 @@ def test_an_uploaded_trace_shows_its_syncs(chromium: Any, made_up_server: str) -
     assert seen.outside == []
 
 
-def test_the_scripts_of_charts_load_once_and_early(chromium: Any, made_up_server: str) -> None:
+def test_the_script_of_charts_loads_once_and_early(chromium: Any, made_up_server: str) -> None:
     seen = visit(chromium, made_up_server)
     seen.open("/ab")
     began: dict[str, list[float]] = {}
     for address, start_ms in seen.page.evaluate(LOADED):
         if not address.endswith(".css"):
             began.setdefault(address.rsplit("/", 1)[-1].split(".")[0], []).append(start_ms)
-    for name in EARLY:
-        assert len(began[name]) == 1, name
-        assert began[name][0] < min(began["host-config"]), name
+    assert len(began[EARLY]) == 1
+    assert began[EARLY][0] < min(began["host-config"])
 
 
 def test_a_new_run_appears_on_reload(chromium: Any, tmp_path: Path) -> None:

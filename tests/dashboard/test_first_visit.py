@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import first_visit, snapshot
-from dashboard.first_visit import EARLY, EarlyScripts, early_links, warm_up
+from dashboard.first_visit import EARLY, EarlyScript, early_link, warm_up
 from dashboard.snapshot import SnapshotCache
 from tests.dashboard.stores import fill_one
 
@@ -29,25 +29,24 @@ def client() -> TestClient:
         return PlainTextResponse("")
 
     routes = [Route("/{path:path}", answer)]
-    return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyScripts)]))
+    return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyScript)]))
 
 
-def test_this_streamlit_has_each_script_once() -> None:
-    links = early_links()
-    assert [links.count(f"/{name}.") for name in EARLY] == [1] * len(EARLY)
+def test_this_streamlit_has_the_script_once() -> None:
+    assert early_link().count(f"/{EARLY}.") == 1
 
 
 @pytest.mark.parametrize("path", ["/", "/ab", "/what-if"])
-def test_a_page_names_the_scripts(path: str) -> None:
-    assert client().get(path).headers["link"] == early_links()
+def test_a_page_names_the_script(path: str) -> None:
+    assert client().get(path).headers["link"] == early_link()
 
 
 @pytest.mark.parametrize("path", ["/api/runs", "/static/js/index.js", "/_stcore/health"])
-def test_nothing_else_names_them(path: str) -> None:
+def test_nothing_else_names_it(path: str) -> None:
     assert "link" not in client().get(path).headers
 
 
-def test_without_the_scripts_there_is_no_header(
+def test_without_the_script_there_is_no_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_visit, "SCRIPTS", tmp_path)
