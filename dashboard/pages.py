@@ -102,8 +102,8 @@ def syncs_page(records: Sequence[RunRecord], audits: Sequence[Sequence[ArmAudit]
 
 
 def audit_blocks(audits: Sequence[ArmAudit]) -> list[Block]:
-    """Sites of the first audit beside those of the last one."""
-    after = audits[-1].report if len(audits) > 1 else None
+    """Sites of the first audit beside those of the arm with the fewest syncs."""
+    after = syncs.fewest(audits[1:]).report if len(audits) > 1 else None
     rows = syncs.site_rows(audits[0].report, after)
     blocks: list[Block] = [Heading("Where in the model")]
     if any(row.before for row in rows):

@@ -150,7 +150,7 @@ def show_table(table: Table, csv: str, name: str) -> None:
 def empty(sentence: str, command: str) -> None:
     """Nothing to show, and what to type to have something."""
     st.info(sentence, icon=":material/inbox:")
-    st.code(command, language=None)
+    st.code(command, language=None, wrap_lines=True)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

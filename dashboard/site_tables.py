@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 
 def show_audits(audits: Sequence[ArmAudit], name: str) -> None:
-    """The first audit beside another, or alone where it is the only one."""
+    """The first audit beside another, or alone where it is the only one.
+
+    The other is at first the one with the fewest syncs: an A/A arm would show nothing new.
+    """
     before, *later = audits
     after = None
     if later:
         arms = [audit.arm for audit in later]
-        chosen = st.selectbox("Compare with", arms, index=len(arms) - 1, key=f"after-{name}")
+        start = later.index(syncs.fewest(later))
+        chosen = st.selectbox("Compare with", arms, index=start, key=f"after-{name}")
         after = later[arms.index(chosen)]
     rows = syncs.site_rows(before.report, after.report if after else None)
     if not rows:

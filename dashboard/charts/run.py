@@ -27,7 +27,11 @@ def samples_chart(rows: Sequence[SampleRow]) -> Figure:
             380 + 20 * len(arms),
             showlegend=True,
             legend=legend,
-            xaxis={"title": {"text": "Position in the run"}, "gridcolor": GRID, "nticks": 8},
+            xaxis={
+                "title": {"text": "Position in the run (hollow: warm-up)"},
+                "gridcolor": GRID,
+                "nticks": 8,
+            },
             yaxis={
                 "title": {"text": "ms"},
                 "gridcolor": GRID,

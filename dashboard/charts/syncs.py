@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from dashboard.charts.bars import Band, Bar, interval_bars
@@ -36,14 +37,17 @@ def counts_chart(rows: Sequence[CountRow]) -> Figure:
 
 
 def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
-    """Modules as nested areas: size is syncs per step, shade is the device idle they cause.
+    """Modules as nested areas: size is syncs per step, shade is the device idle that one causes.
 
-    Before and after have one scale of shades, so that the two can be compared.
+    The module that holds all of them is the outermost area. Before and after have one scale of
+    shades, so that the two can be compared.
     """
+    holder = _holder(rows)
+    root = ".".join(holder) or "all"
     sizes: dict[tuple[str, ...], float] = {}
     idle_ms: dict[tuple[str, ...], float] = {}
     for row in rows:
-        parts = ("all", *_path(row))
+        parts = (root, *_path(row)[len(holder) :])
         count = (row.after or 0.0) if after else row.before
         exposed = (row.exposed_after_ms if after else row.exposed_before_ms) or 0.0
         for depth in range(1, len(parts) + 1):
@@ -59,12 +63,12 @@ def module_tree(rows: Sequence[SiteRow], *, after: bool = False) -> Figure:
         "values": [sizes[key] for key in keys],
         "branchvalues": "total",
         "marker": {
-            "colors": [idle_ms[key] for key in keys],
+            "colors": [idle_ms[key] / sizes[key] for key in keys],
             "colorscale": SEQUENTIAL,
             "cmin": 0,
-            "cmax": _most_idle_ms(rows) or 1.0,
+            "cmax": _longest_idle_ms(rows) or 1.0,
             "showscale": any(idle_ms.values()),
-            "colorbar": {"title": {"text": "idle, ms"}, "thickness": 10},
+            "colorbar": {"title": {"text": "idle, ms<br>per sync"}, "thickness": 10},
         },
         "customdata": [chart_text("/".join(key)) for key in keys],
         "texttemplate": "%{label}<br>%{value:,.4~g}",
@@ -92,10 +96,18 @@ def sites_chart(rows: Sequence[SiteRow], source: Source, limit: int = 12) -> Fig
     return interval_bars(bands, axis=axis, tick_format=",")
 
 
-def _most_idle_ms(rows: Sequence[SiteRow]) -> float:
-    before = sum(row.exposed_before_ms or 0.0 for row in rows)
-    after = sum(row.exposed_after_ms or 0.0 for row in rows)
-    return max(before, after)
+def _longest_idle_ms(rows: Sequence[SiteRow]) -> float:
+    """Of one sync at its worst place, before or after."""
+    pairs = [(row.before, row.exposed_before_ms) for row in rows]
+    pairs += [(row.after or 0.0, row.exposed_after_ms) for row in rows]
+    return max((idle_ms / count for count, idle_ms in pairs if count and idle_ms), default=0.0)
+
+
+def _holder(rows: Sequence[SiteRow]) -> tuple[str, ...]:
+    """The names that the modules of all rows begin with."""
+    modules = [_path(row)[:-1] for row in rows]
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*modules, strict=False))
+    return tuple(names[0] for names in same)
 
 
 def _path(row: SiteRow) -> tuple[str, ...]:

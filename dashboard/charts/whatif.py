@@ -37,6 +37,7 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
     """GPU by model size: the modelled speedup of one arm in one phase, as a shaded table."""
     sizes = list(dict.fromkeys(row.size for row in rows))
     found = {(row.size, row.gpu): row for row in rows}
+    speedups = [row.speedup for row in rows]
     cells = [[found.get((size, gpu)) for gpu in gpus] for size in sizes]
     trace = {
         "type": "heatmap",
@@ -49,6 +50,8 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
         "texttemplate": "%{text}",
         "hovertemplate": "%{y}<br>%{x}<br>%{text}<extra>modelled</extra>",
         "colorscale": SEQUENTIAL,
+        "zmin": min(0.0, *speedups),
+        "zmax": max(0.0, *speedups),
         "colorbar": {"tickformat": "+.0%", "thickness": 10},
         "xgap": 2,
         "ygap": 2,

@@ -94,6 +94,11 @@ def site_rows(before: AuditReport, after: AuditReport | None) -> tuple[SiteRow, 
     )
 
 
+def fewest(audits: Sequence[ArmAudit]) -> ArmAudit:
+    """The arm that waits least often: what the baseline is shown beside unless asked otherwise."""
+    return min(audits, key=lambda audit: _syncs(audit.report.sites))
+
+
 def group_rows(audit: ArmAudit) -> tuple[GroupRow, ...]:
     """Values computed more than once, most repeated first."""
     groups: Sequence[RedundantGroup] = audit.report.redundant_groups

@@ -41,7 +41,8 @@ def _summary(report: AuditReport) -> None:
     columns[2].metric("Device idle", figures.milliseconds(timeline.idle_ms), border=True)
     overlap = figures.percent(timeline.overlap, signed=False)
     columns[3].metric("Copies hidden under compute", overlap, border=True)
-    st.caption(markdown_text(f"{report.device} · {report.steps or 'no'} steps marked"))
+    marked = "1 step" if report.steps == 1 else f"{report.steps or 'no'} steps"
+    st.caption(markdown_text(f"{report.device} · {marked} marked"))
     for note in (*report.notes, *report.unjudged):
         st.text(note)
     if report.api_calls:

@@ -49,7 +49,9 @@ def page() -> None:
         st.info("This size was not modelled on this GPU.")
     st.subheader("Every GPU and size", anchor=False)
     arms = list(dict.fromkeys(row.arm for row in rows))
-    arm = st.selectbox("Arm", arms, index=len(arms) - 1, key="arm", bind="query-params")
+    # At first the arm that was modelled most widely.
+    widest = max(arms, key=lambda name: sum(row.arm == name for row in rows))
+    arm = st.selectbox("Arm", arms, index=arms.index(widest), key="arm", bind="query-params")
     of_arm = [row for row in rows if row.arm == arm and row.phase == "batch"]
     if of_arm:
         words = "; ".join(f"{row.size} on {row.gpu}: {row.text}" for row in of_arm)

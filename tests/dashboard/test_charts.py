@@ -57,6 +57,31 @@ def every_figure(made: RunRecord) -> dict[str, style.Figure]:
     }
 
 
+def test_modules_are_told_from_the_one_that_holds_all_sites() -> None:
+    row = sync_rows.site_rows(synthetic.AUDITS[0].report, None)[0]
+    rows = [
+        msgspec.structs.replace(row, place=name, module=f"model.layers.{name}", before=count)
+        for name, count in (("attention", 3.0), ("mlp", 1.0))
+    ]
+    tree = syncs.module_tree(rows)["data"][0]
+    assert tree["labels"][0] == "model.layers"
+    assert tree["values"][0] == 4
+    assert set(tree["parents"]) == {"", "model.layers", *(f"model.layers/{r.place}" for r in rows)}
+    alone = syncs.module_tree([msgspec.structs.replace(row, module="-")])["data"][0]
+    assert alone["labels"] == ["all", alone["labels"][1]]
+
+
+def test_before_and_after_share_a_shade_for_the_same_idle_of_one_sync() -> None:
+    row = sync_rows.site_rows(synthetic.AUDITS[0].report, None)[0]
+    row = msgspec.structs.replace(
+        row, before=4.0, exposed_before_ms=8.0, after=1.0, exposed_after_ms=3.0
+    )
+    before, after = (syncs.module_tree([row], after=late)["data"][0]["marker"] for late in (0, 1))
+    assert set(before["colors"]) == {2.0}
+    assert set(after["colors"]) == {3.0}
+    assert before["cmax"] == after["cmax"] == 3.0
+
+
 def test_every_chart_is_valid_plotly_and_holds_something() -> None:
     for name, figure in every_figure(synthetic.record(1)).items():
         checked = go.Figure(figure)

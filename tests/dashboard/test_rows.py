@@ -194,6 +194,11 @@ def test_csv_keeps_every_digit_and_no_formula() -> None:
     assert lines[0]["energy_j"] == ""
 
 
+def test_the_baseline_is_shown_beside_the_arm_with_the_fewest_syncs() -> None:
+    arms = [synthetic.audit(name, n) for name, n in (("some", 9.0), ("least", 1.0), ("a/a", 159.0))]
+    assert syncs.fewest(arms).arm == "least"
+
+
 def _disjoint(pairs: list[tuple[int, int]]) -> lanes.Spans:
     at, made = 0.0, []
     for gap, length in pairs:
