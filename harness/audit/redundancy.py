@@ -86,6 +86,7 @@ class Redundancy:
             repeats=tuple(dict.fromkeys(_line(o.point) for o in group.again)),
             ops=tuple(op for op, _ in groupby(work.op for work in group.works)),
             syncs=sum(o.syncs for o in group.again),
+            launches=len(group.again),
             bytes_per_step=writes or sum(work.num_bytes for work in group.works),
             module=common_path(path for path in paths if path is not None),
             across_steps=group.across_steps,
@@ -103,6 +104,7 @@ def _count(rows: Rows, found: Iterable[RedundantGroup]) -> None:
                 row,
                 size=max(row.size, known.size),
                 syncs=row.syncs + known.syncs,
+                launches=(row.launches or 0) + (known.launches or 0),
                 bytes_per_step=(row.bytes_per_step or 0) + (known.bytes_per_step or 0),
             )
         rows[*key, alike[key]] = row
@@ -111,7 +113,10 @@ def _count(rows: Rows, found: Iterable[RedundantGroup]) -> None:
 def _per_step(rows: Rows, steps: int) -> tuple[RedundantGroup, ...]:
     each = [
         msgspec.structs.replace(
-            row, syncs=row.syncs / steps, bytes_per_step=(row.bytes_per_step or 0) // steps
+            row,
+            syncs=row.syncs / steps,
+            launches=(row.launches or 0) / steps,
+            bytes_per_step=(row.bytes_per_step or 0) // steps,
         )
         for row in rows.values()
     ]

@@ -56,7 +56,9 @@ def print_report(
     report: AuditReport, console: Console, *, top: int = TOP, everything: bool = False
 ) -> None:
     """Print header, sites, totals, intended waits, what could not be judged, and notes."""
-    for block in _blocks(report, console.width, len(report.sites) if everything else top):
+    sites = len(report.sites) if everything else top
+    findings = len(report.findings) if everything else _TOP_FINDINGS
+    for block in _blocks(report, console.width, sites, findings):
         console.print(block)
 
 
@@ -87,7 +89,9 @@ def _waits(site: Site) -> float:
     return site.count_per_step * site.syncs_per_call
 
 
-def _blocks(report: AuditReport, width: int, top: int) -> Iterator[RenderableType]:
+def _blocks(
+    report: AuditReport, width: int, top: int, top_findings: int
+) -> Iterator[RenderableType]:
     yield _header(report)
     sites = sorted_sites(report)
     shown, hidden = sites[:top], sites[top:]
@@ -101,7 +105,7 @@ def _blocks(report: AuditReport, width: int, top: int) -> Iterator[RenderableTyp
     yield from _totals(report)
     yield from (Text(line) for line in modelled_lines(report, short_path))
     if report.findings:
-        yield from _findings(report.findings)
+        yield from _findings(report.findings, top_findings)
     else:
         yield from _remedies(shown)
     yield from _redundant(report.redundant_groups)
@@ -256,10 +260,10 @@ def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
     yield from _listed("What to do", [f"{kind}: {text}" for kind, text in advice.items() if text])
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
-    lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:_TOP_FINDINGS]]
-    if len(findings) > _TOP_FINDINGS:
-        lines.append(f"and {len(findings) - _TOP_FINDINGS} more findings (--json has all)")
+def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
+    lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:top]]
+    if len(findings) > top:
+        lines.append(f"and {len(findings) - top} more findings (--all shows them)")
     yield from _listed("What to do", lines)
 
 

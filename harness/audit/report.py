@@ -67,6 +67,8 @@ class RedundantGroup(Record, frozen=True, kw_only=True):
     """The chain of ops that computes it."""
     syncs: float = 0
     """Waits in the repeats, per step."""
+    launches: float | None = None
+    """Ops in the repeats, per step."""
     bytes_per_step: int | None = None
     module: str | None = None
     across_steps: bool = False

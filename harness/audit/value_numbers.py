@@ -16,6 +16,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+from torch.nn import RNNBase
+
 from harness.emulator.tensor import storage_number
 
 if TYPE_CHECKING:
@@ -239,6 +241,8 @@ class ValueNumbers:
         recompute = event.phase == "recompute"
         if event.phase == "data" or (recompute and lineage & LEARNED):
             return
+        if isinstance(self._attribution.module, RNNBase):
+            return  # one kernel of cuDNN on a GPU, whose parts nobody can compute once
         if self._after_backward and not recompute:
             self._end_pass()
         op = event.op.partition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,10 +14,12 @@ from torch.nn import functional as F
 from harness.audit.emulated import EmulatedAudit, audit_callable
 from harness.audit.findings.catalogue import KINDS, find
 from harness.audit.findings.finding import Finding, ranked
+from harness.audit.findings.text import finding_lines
 from harness.audit.report import AuditReport, Site, from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from harness.audit.emulated import Mode
 
@@ -449,6 +452,128 @@ def test_small_kernels_and_an_idle_device_are_launch_bound() -> None:
     assert (finding.kind, finding.severity, finding.exposed_ms) == ("launch-bound", "high", 20.0)
     assert find(launches(5.0, 0.9)) == ()
     assert find(launches(40.0, 0.1)) == ()
+
+
+def findings_at(code: str, tmp_path: Path) -> list[Finding]:
+    """Findings of a file with this function, `step(state)`, called with tensors on the device."""
+    file = tmp_path / "written.py"
+    file.write_text(f"import torch\n\n{code}")
+    scope = runpy.run_path(str(file))
+
+    def build() -> Callable[[], object]:
+        state = {
+            "loss": torch.ones((), device="cuda", requires_grad=True) * 2,
+            "rows": torch.randn(4, 3, device="cuda", requires_grad=True) * 2,
+            "mask": torch.tensor([True, False, True, False], device="cuda"),
+            "parts": [torch.randn(2, device="cuda") for _ in range(3)],
+        }
+        return lambda: scope["step"](state)
+
+    with EmulatedAudit(boundary="explicit", user_files=(str(file),)) as running:
+        step = build()
+        returned = step()
+        running.mark_step()
+        del returned
+    return [f for f in running.report.findings if f.file == str(file)]
+
+
+ADVICE = {
+    "a check that raises": (
+        "def step(s):\n    if not torch.isfinite(s['loss']): raise RuntimeError('diverged')\n",
+        "failed |= ~torch.isfinite(s['loss'])  # a flag on the device",
+    ),
+    "an assertion": (
+        "def step(s):\n    assert torch.isfinite(s['loss'])\n",
+        "failed |= ~torch.isfinite(s['loss'])  # a flag on the device",
+    ),
+    "a loop that ends early": (
+        "def step(s):\n    for t in range(3):\n        if s['loss'].item() > 9 or t > 7: break\n",
+        "if t % 8 == 7 and (s['loss'].item() > 9 or t > 7): ...  # in every eighth turn",
+    ),
+    "a line that is printed": (
+        "def step(s):\n    return f\"loss {s['loss'].item():.3f}\"\n",
+        "    return f\"loss {s['loss'].item():.3f}\"",
+    ),
+    "the same value read twice": (
+        "def step(s):\n    best = s['loss'].item()\n    return best, s['loss'].item()\n",
+        "best = s['loss'].detach()",
+    ),
+    "rows written by a mask": (
+        "def step(s):\n    s['rows'][s['mask']] = s['rows'].mean()\n    return s\n",
+        "s['rows'] = torch.where(s['mask'], s['rows'].mean(), s['rows'])",
+    ),
+    "several small copies": (
+        "def step(s):\n    load = [part.tolist() for part in s['parts']]\n    return load\n",
+        "load = torch.stack([part for part in s['parts']]).tolist()",
+    ),
+    "data computed in each step": (
+        "def step(s):\n    x = torch.tensor(list(range(3)), device='cuda')\n    return x * 2\n",
+        "x = torch.tensor(list(range(3))).pin_memory().to('cuda', non_blocking=True)",
+    ),
+    "a copy inside of more": (
+        "def step(s):\n    s = {'loss': s['loss'].detach().cpu()}\n",
+        "# delete the copy in: s = {'loss': s['loss'].detach().cpu()}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "line"), ADVICE.values(), ids=ADVICE)
+def test_the_advice_is_made_for_the_statement(code: str, line: str, tmp_path: Path) -> None:
+    findings = findings_at(code, tmp_path)
+    assert any(line in finding.instead for finding in findings), [f.instead for f in findings]
+    assert "rebuilt-metadata" not in {finding.kind for finding in findings}
+
+
+def test_a_mask_without_a_gradient_is_not_said_to_have_one(tmp_path: Path) -> None:
+    (forward,) = findings_at("def step(s):\n    return s['rows'][s['mask']]\n", tmp_path)
+    assert "gradient" not in forward.why
+    trained = "def step(s):\n    s['rows'].detach().requires_grad_()[s['mask']].sum().backward()\n"
+    (both,) = findings_at(trained, tmp_path)
+    assert "the gradient does it again" in both.why
+
+
+def layered(dims: int, mask_of: Callable[[torch.Tensor], torch.Tensor]) -> AuditReport:
+    """A step of six layers that each make their own mask."""
+
+    def build() -> Callable[[], None]:
+        layers = nn.ModuleList([nn.Linear(dims, dims) for _ in range(6)]).to("cuda")
+        x = data(4, dims)
+
+        def step() -> None:
+            h = x
+            for layer in layers:
+                h = layer(h) + mask_of(h)
+            h.sum().backward()
+
+        return step
+
+    return audit_callable(build, build=True, steps=2, target="layers")
+
+
+def test_work_done_again_without_a_wait_ranks_by_its_launches() -> None:
+    def mask_of(h: torch.Tensor) -> torch.Tensor:
+        return torch.triu(torch.full((4, h.shape[1]), -1.0, device=h.device), 1)
+
+    (finding,) = [f for f in layered(8, mask_of).findings if f.kind == "rebuilt-metadata"]
+    assert finding.launch_ms == pytest.approx(5 * 2 * 0.008)
+    assert (finding.exposed_ms, finding.ranked_by) == (None, "modelled")
+    assert finding.severity == "high"
+    assert "by modelled launch time" in next(iter(finding_lines(finding, str)))
+
+
+def test_a_recurrent_layer_of_torch_s_own_repeats_nothing() -> None:
+    def build() -> Callable[[], None]:
+        layer, x = nn.GRU(4, 4, batch_first=True).to("cuda"), data(2, 3, 4)
+
+        def step() -> None:
+            with torch.no_grad():
+                for _ in range(5):
+                    layer(x + torch.randn_like(x))
+
+        return step
+
+    report = audit_callable(build, build=True)
+    assert report.redundant_groups == ()
 
 
 def small_steps(num_kernels: int, side: int, *, reading: bool, shapes: bool = False) -> AuditReport:

@@ -34,6 +34,15 @@ def _mask(spot: Spot) -> Advice:
             ("# positions from the collator: h = h.index_copy(0, positions, features)",),
             _UNLESS,
         )
+    again = "; the gradient does it again" if _in_backward(spot) else ""
+    why = f"A boolean mask is turned into indices, whose number the host waits for{again}."
+    written = _written_by_mask(spot)
+    if written is not None:
+        return Advice(
+            why,
+            (written, "# mask[..., None] where the tensor has dimensions that the mask lacks"),
+            "A Python number in its place, x[mask] = 0.0, waits for nothing.",
+        )
     mask = "mask"
     if spot.statement is not None:
         mask = next(
@@ -44,15 +53,32 @@ def _mask(spot: Spot) -> Advice:
             ),
             mask,
         )
+    if not mask.isidentifier():
+        mask = f"({mask})"
     return Advice(
-        "A boolean mask is turned into indices, whose number the host waits for; the gradient does "
-        "it again.",
+        why,
         (
-            f"loss = (values * ({mask})).sum() / ({mask}).sum()  # weigh instead of selecting",
-            f"rows = ({mask}).nonzero()  # or once per step: integer indexing waits for nothing",
+            f"loss = (values * {mask}).sum() / {mask}.sum()  # weigh instead of selecting",
+            f"rows = {mask}.nonzero()  # or once per step: integer indexing waits for nothing",
         ),
         _UNLESS,
     )
+
+
+def _in_backward(spot: Spot) -> bool:
+    return any(site.phase == "backward" for site in spot.sites)
+
+
+def _written_by_mask(spot: Spot) -> str | None:
+    """`x = torch.where(mask, value, x)` for `x[mask] = value`."""
+    node = spot.statement.node if spot.statement is not None else None
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Tuple | ast.Slice):
+        return None
+    x, mask, value = (ast.unparse(part) for part in (target.value, target.slice, node.value))
+    return f"{x} = torch.where({mask}, {value}, {x})"
 
 
 def _sized(spot: Spot, op: str) -> tuple[str, ...]:

@@ -53,6 +53,9 @@ class Finding(Record, frozen=True, kw_only=True):
     exposed_ms: float | None = None
     """Device idle time because of it, per step."""
     blocked_ms: float | None = None
+    launch_ms: float | None = None
+    """Host time of launches that need not be, per step, modelled; for work that waits for nothing.
+    It is lost where the host is behind the device, and costs little where it is ahead."""
     across_steps: bool = False
     """Whether it happens within a step as often as it must, but again in each step."""
     growth: str | None = None
@@ -85,7 +88,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             key=lambda f: (
                 _ORDER[f.severity],
                 f.kind in _OF_THE_STEP,
-                -(f.exposed_ms or 0.0),
+                -(f.exposed_ms or f.launch_ms or 0.0),
                 -f.syncs_per_step,
                 -f.count_per_step,
                 f.file or "",

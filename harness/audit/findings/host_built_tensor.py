@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from harness.audit.findings.rule import Advice, Rule, Spot
-from harness.audit.findings.source import call_name, receiver
+from harness.audit.findings.source import call_name, expression, receiver
 
 if TYPE_CHECKING:
     from harness.audit.findings.source import Statement
@@ -37,9 +37,39 @@ def _moved_attribute(statement: Statement | None) -> str | None:
         return None
     for node in statement.expressions():
         value = receiver(node) if call_name(node) in ("to", "cuda") else None
-        if isinstance(value, ast.Attribute) and ast.unparse(value.value) == "self":
+        if isinstance(value, ast.Attribute) and ast.unparse(value.value) == _self_of(statement):
             return value.attr
     return None
+
+
+def _self_of(statement: Statement) -> str | None:
+    """Name of the first argument of the function, as a method has it."""
+    arguments = statement.function.args.args if statement.function is not None else []
+    return arguments[0].arg if arguments else None
+
+
+def _pinned(statement: Statement | None) -> str | None:
+    """The statement with data that is computed in each step copied from pinned memory."""
+    if statement is None:
+        return None
+
+    def change(node: ast.expr) -> ast.expr | None:
+        if call_name(node) not in ("tensor", "as_tensor", "asarray", "from_numpy"):
+            return None
+        if not isinstance(node, ast.Call) or not any(_is_computed(a) for a in node.args):
+            return None
+        device = next((ast.unparse(k.value) for k in node.keywords if k.arg == "device"), None)
+        if device is None:
+            return None
+        node.keywords = [k for k in node.keywords if k.arg != "device"]
+        text = f"{ast.unparse(node)}.pin_memory().to({device}, non_blocking=True)"
+        return expression(text)
+
+    return statement.rewritten(change)
+
+
+def _is_computed(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _advise(spot: Spot) -> Advice:
@@ -53,6 +83,13 @@ def _advise(spot: Spot) -> Advice:
                 f"# forward: use self.{attribute} as it is",
             ),
             "A module that runs once per step and overlaps with the step before loses little.",
+        )
+    pinned = _pinned(spot.statement)
+    if pinned is not None:
+        return Advice(
+            "The tensor is made on the host in each step and copied with a wait.",
+            (pinned,),
+            "A few bytes once a step cost little; what differs in each step has to be copied.",
         )
     text = spot.statement.text() if spot.statement is not None else "the tensor"
     return Advice(

@@ -12,6 +12,8 @@ from harness.audit.findings.rule import cause_of
 from harness.audit.findings.source import Statement, statement_at
 from harness.audit.findings.tensor_index import bounds_advice
 from harness.audit.module_paths import common_path
+from harness.calibration import costs_for
+from harness.emulator.gpus import find_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +55,10 @@ def _is_of_another_kind(groups: Sequence[RedundantGroup], sites: Sequence[Site])
     """Whether these are reads alone, mostly of values not read before, or claimed already."""
     if any(set(group.ops) != {_READ} for group in groups):
         return False
+    if all(group.module is None for group in groups) and not any(
+        site.kind == "slice_bound_read" for site in sites
+    ):
+        return True  # one value read twice in a loop of the user's: a scalar read like others
     waits = sum(site.count_per_step * site.syncs_per_call for site in sites)
     return not sites or 2 * sum(group.syncs for group in groups) < waits
 
@@ -76,9 +82,10 @@ def _finding(
     steps = report.steps or 1
     exposed = [s.exposed_ms for s in sites if s.exposed_ms is not None]
     span = None if report.timeline.span_ms is None else report.timeline.span_ms / steps
+    launch_ms = _launch_ms(report, groups) if not sites else None
     severity, ranked_by = severity_of(
         syncs,
-        sum(exposed) if exposed else None,
+        sum(exposed) if exposed else _lost(report, launch_ms),
         span,
         modelled=report.source == "emulated",
     )
@@ -102,9 +109,26 @@ def _finding(
         count_per_step=sum(1 if group.across_steps else group.size for group in groups),
         syncs_per_step=syncs,
         exposed_ms=sum(exposed) if exposed else None,
+        launch_ms=launch_ms,
         across_steps=first.across_steps,
         growth=next((site.growth for site in sites if site.growth), None),
     )
+
+
+def _launch_ms(report: AuditReport, groups: Sequence[RedundantGroup]) -> float | None:
+    """Host time of the repeats' launches by the clock of the audit; `None` where it had none."""
+    if report.modelled is None or any(group.launches is None for group in groups):
+        return None
+    host = costs_for(find_gpu(report.modelled.gpu)).host
+    return sum(group.launches or 0 for group in groups) * host.eager_ns / 1e6
+
+
+def _lost(report: AuditReport, launch_ms: float | None) -> float | None:
+    """The part of it that the device waits for: no more than it waits for a slow host at all."""
+    slow_ms = report.timeline.idle_slow_host_ms
+    if launch_ms is None or slow_ms is None:
+        return None
+    return min(launch_ms, slow_ms / (report.steps or 1))
 
 
 def _why(groups: Sequence[RedundantGroup]) -> str:

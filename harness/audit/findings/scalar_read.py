@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from harness.audit.findings.rule import Advice, Rule, Spot
 from harness.audit.findings.source import call_name, expression, receiver
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from harness.audit.findings.source import Statement
 
 _READS = ("item", "float", "int", "bool", "tolist")
+_WRITERS = frozenset({"print", "write", "debug", "info", "warning", "error", "set_postfix"})
 _LATER = (
     "A read whose wait the next blocking call would inherit costs nothing, such as one at the end "
     "of a step that must wait anyway."
@@ -24,20 +25,18 @@ def _advise(spot: Spot) -> Advice:
     if "per_param_scalar_read" in kinds:
         return _per_parameter(statement)
     if "print_tensor" in kinds:
-        return Advice(
-            "Formatting a tensor copies its values to the host one by one.",
-            ("if step % 100 == 0:", f"    {_text(statement, 'print(...)')}"),
-            "Printing once in many steps costs nothing.",
-        )
+        return _print(statement, "Formatting a tensor copies its values to the host one by one.")
     if "found_inf_read" in kinds:
         return Advice(
             "The gradient scaler reads whether a gradient overflowed before it lets the optimizer "
             "step.",
-            ("torch.optim.AdamW(..., fused=True)  # takes found_inf on the device",),
+            ("torch.optim.AdamW(..., fused=True)  # or SGD, Adam: takes found_inf on the device",),
             "bfloat16 needs no scaler at all.",
         )
-    if kinds <= {"bool_branch"}:
+    if kinds <= {"bool_branch"} or _decides(statement):
         return _branch(statement)
+    if _is_printed(statement):
+        return _print(statement)
     return _read(statement, implicit="implicit_scalar_arg" in kinds)
 
 
@@ -57,11 +56,52 @@ def _per_parameter(statement: Statement | None) -> Advice:
     )
 
 
+def _print(
+    statement: Statement | None,
+    why: str = "The host waits for everything queued before it can write this line.",
+) -> Advice:
+    return Advice(
+        why,
+        ("if step % 100 == 0:", f"    {_text(statement, 'print(...)')}"),
+        "Printing once in many steps costs nothing.",
+    )
+
+
+def _is_printed(statement: Statement | None) -> bool:
+    """Whether the value becomes text right here, which no device tensor can."""
+    if statement is None:
+        return False
+    node = statement.node
+    called = call_name(node.value) if isinstance(node, ast.Expr) else None
+    return called in _WRITERS or any(isinstance(e, ast.JoinedStr) for e in statement.expressions())
+
+
+def _decides(statement: Statement | None) -> bool:
+    """Whether Python goes one way or another by a value that this statement reads."""
+    node = statement.node if statement is not None else None
+    if not isinstance(node, ast.If | ast.While | ast.Assert):
+        return False
+    return any(call_name(part) in _READS for part in ast.walk(node.test) if _is_expr(part))
+
+
+def _is_expr(node: ast.AST) -> TypeGuard[ast.expr]:
+    return isinstance(node, ast.expr)
+
+
 def _branch(statement: Statement | None) -> Advice:
     node = statement.node if statement is not None else None
     test = ast.unparse(node.test) if isinstance(node, ast.If | ast.Assert) else None
     last = node.body[-1] if isinstance(node, ast.If) and not node.orelse else None
-    if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
+    host = "# a length or count that follows from shapes: keep it as a host number"
+    if isinstance(node, ast.Assert) or isinstance(last, ast.Raise):
+        assert isinstance(node, ast.If | ast.Assert)
+        host = "# raise where the loss is logged: if failed: ..."
+        chosen = f"failed |= {_failure(node)}  # a flag on the device"
+    elif isinstance(node, ast.If) and isinstance(last, ast.Break | ast.Return | ast.Continue):
+        turn, asked = _turn(statement), f"({test})" if isinstance(node.test, ast.BoolOp) else test
+        chosen = f"if {turn} % 8 == 7 and {asked}: ...  # in every eighth turn"
+        host = "# long turns: copy it with non_blocking=True, and read it a turn later"
+    elif isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
         name, value = last.targets[0].id, ast.unparse(last.value)
         chosen = f"{name} = torch.where({test}, {value}, {name})  # both sides are computed"
     else:
@@ -69,10 +109,34 @@ def _branch(statement: Statement | None) -> Advice:
     return Advice(
         f"Python asks for the value of {f'`{test}`' if test else 'a tensor'}, so the host waits "
         "for all that is queued.",
-        (chosen, "# a length or count that follows from shapes: keep it as a host number"),
+        (chosen, host),
         "A branch that saves far more device work than the wait costs is right as it is.",
         confidence="medium",
     )
+
+
+def _failure(node: ast.If | ast.Assert) -> str:
+    """What is true on the device where the check fails."""
+    test = node.test
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        negated, test = True, test.operand
+    else:
+        negated = False
+    text = ast.unparse(test)
+    if negated == isinstance(node, ast.Assert):
+        return text
+    return f"~{text}" if isinstance(test, ast.Call | ast.Name) else f"~({text})"
+
+
+def _turn(statement: Statement | None) -> str:
+    loop = statement.loops[-1] if statement is not None and statement.loops else None
+    if isinstance(loop, ast.For):
+        names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+        if isinstance(loop.target, ast.Name) and names[0] != "_":
+            return names[0]
+        if call_name(loop.iter) == "enumerate":
+            return names[0]
+    return "turn"
 
 
 def _read(statement: Statement | None, *, implicit: bool) -> Advice:
@@ -82,7 +146,7 @@ def _read(statement: Statement | None, *, implicit: bool) -> Advice:
             ("# pass the number the tensor was made from, or use an overload that takes a tensor",),
             _LATER,
         )
-    lines = ["# read once per logging interval:"]
+    lines = ["# read it once per logging interval"]
     if statement is not None:
         kept = statement.rewritten(_kept_on_device)
         if kept is not None:

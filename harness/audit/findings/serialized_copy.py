@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.audit.findings.finding import Finding, severity_of
 from harness.audit.findings.rule import Advice, Rule, Spot
-from harness.audit.findings.source import call_name, expression
+from harness.audit.findings.source import call_name, expression, receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,12 @@ def _advise(spot: Spot) -> Advice:
             "Short sequences: keep the activations on the device.",
             "checkpoint-reload=prefetch",
         )
+    if site.kind == "d2h_copy" and (together := _all_at_once(spot.statement)) is not None:
+        return Advice(
+            "Each of several small tensors is copied to the host by itself, and each copy waits.",
+            (together,),
+            "One copy at the end of a step that must wait anyway costs nothing more.",
+        )
     if site.kind == "d2h_copy":
         return Advice(
             "The copy to the host waits for all that is queued before it.",
@@ -48,6 +54,23 @@ def _advise(spot: Spot) -> Advice:
         "A few kilobytes at the start of a step cost little where the device still works on the "
         "step before.",
     )
+
+
+def _all_at_once(statement: Statement | None) -> str | None:
+    """`torch.stack([x for ...]).tolist()` for `[x.tolist() for ...]`."""
+    if statement is None:
+        return None
+
+    def change(node: ast.expr) -> ast.expr | None:
+        if not isinstance(node, ast.ListComp) or call_name(node.elt) not in ("tolist", "cpu"):
+            return None
+        each = receiver(node.elt)
+        if each is None:
+            return None
+        loops = ast.unparse(node)[1:-1].removeprefix(ast.unparse(node.elt))
+        return expression(f"torch.stack([{ast.unparse(each)}{loops}]).{call_name(node.elt)}()")
+
+    return statement.rewritten(change)
 
 
 def _unread(spot: Spot) -> str:

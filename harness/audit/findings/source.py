@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_JUMPS = (ast.Break, ast.Continue, ast.Pass, ast.Raise, ast.Return)
 _COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith)
 
 
@@ -103,6 +104,9 @@ def _find(
         inner = (*loops, node) if isinstance(node, ast.For | ast.While) else loops
         deeper = _find(node, line, function, inner)
         if deeper is not None:
+            # Of `if done.all(): break` it is the header that computes something.
+            if isinstance(node, _COMPOUND) and isinstance(deeper.node, _JUMPS):
+                return deeper if deeper.node.lineno > first else Statement(node, function, loops)
             return deeper
         return Statement(node, function, loops) if isinstance(node, ast.stmt) else None
     return None

@@ -26,4 +26,6 @@ def finding_lines(finding: Finding, short: Callable[[str], str]) -> Iterator[str
 def _basis(finding: Finding) -> str:
     if finding.ranked_by == "count":
         return "count alone"
+    if finding.exposed_ms is None and finding.launch_ms is not None:
+        return f"{finding.ranked_by} launch time"
     return f"{finding.ranked_by} exposed time"

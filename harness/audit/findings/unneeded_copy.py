@@ -43,10 +43,18 @@ def _copies_alone(node: ast.expr) -> bool:
     )
 
 
+def _without(statement: Statement | None) -> str:
+    if statement is None:
+        return "# delete the copy"
+    node = statement.node
+    alone = isinstance(node, ast.Expr | ast.Assign) and _copies_alone(node.value)
+    return f"# delete{'' if alone else ' the copy in'}: {statement.text()}"
+
+
 def _advise(spot: Spot) -> Advice:
     return Advice(
         "The copy makes the host wait, and its result is never read.",
-        (f"# delete: {spot.statement.text() if spot.statement else 'the copy'}",),
+        (_without(spot.statement),),
         "It may be there for its wait, to time a step; then say so with torch.cuda.synchronize().",
         confidence="high" if all(site.unread_per_step for site in spot.sites) else "medium",
     )
