@@ -104,13 +104,16 @@ def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRo
         return row
     record, most = found[0]
     gpus = dict.fromkeys(_modelled_gpu(record) for record, _ in found)
+    dominates = what_dominates(row.claim, record)
+    if dominates and len(found) > 1:
+        dominates = f"At the upper end of what was modelled: {dominates}"
     return msgspec.structs.replace(
         row,
         modelled=most,
         modelled_low=found[-1][1].speedup if len(found) > 1 else None,
         modelled_gpu=", ".join(gpus),
         modelled_run=record.id,
-        dominates=what_dominates(row.claim, record),
+        dominates=dominates,
     )
 
 
@@ -254,7 +257,7 @@ def _modelled_text(row: ReproduceRow) -> str:
 
 _SEVERAL_SETUPS = (
     "Modelled is a range: the conditions were not published, and each end holds for one way to "
-    "fill them in; docs/model-validation.md lists them. The next note is of its upper end."
+    "fill them in; docs/model-validation.md lists them."
 )
 
 
