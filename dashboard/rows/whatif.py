@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from dashboard.rows.ab import arm_rows
@@ -78,17 +80,20 @@ def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
 
 
 def gpus_by_speed(rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
-    """GPUs from the slowest to the fastest, by their baseline time on what they share."""
-    times: dict[str, list[float]] = {}
+    """GPUs from the slowest to the fastest, by their baseline time on what they share.
+
+    Each time counts as its ratio to the middle of all GPUs that ran the same arm at the same size;
+    what only one GPU ran says nothing.
+    """
+    logs: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         if row.phase == "batch":
-            times.setdefault(row.gpu, []).append(row.baseline_ms)
-    names = dict.fromkeys(row.gpu for row in rows)
-    return tuple(sorted(names, key=lambda gpu: -_mean(times.get(gpu, [0.0]))))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+            logs.setdefault((row.size, row.arm), {})[row.gpu] = math.log(row.baseline_ms)
+    slowness: dict[str, list[float]] = {row.gpu: [] for row in rows}
+    for times in logs.values():
+        for gpu, value in times.items():
+            slowness[gpu].append(value - fmean(times.values()))
+    return tuple(sorted(slowness, key=lambda gpu: -fmean(slowness[gpu] or [0.0])))
 
 
 COLUMNS: Columns[WhatIfRow] = Columns(

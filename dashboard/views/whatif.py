@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import shown
 from dashboard.charts.whatif import whatif_chart, whatif_map
+from dashboard.plain import markdown_text
 from dashboard.rows import whatif
 from dashboard.rows.listed import rows_csv
 
@@ -32,13 +33,14 @@ def page() -> None:
     st.caption("Modelled: hatched. Nothing on this page was measured.")
     gpus = whatif.gpus_by_speed(rows)
     sizes = list(dict.fromkeys(row.size for row in rows))
+    largest = [row.size for row in rows if row.gpu == gpus[-1]][-1]
     left, right = st.columns(2)
     gpu = left.select_slider(
         "GPU, slowest to fastest", gpus, value=gpus[-1], key="on", bind="query-params",
         disabled=len(gpus) == 1,
     )  # fmt: skip
     size = right.select_slider(
-        "Model size", sizes, value=sizes[-1], key="size", bind="query-params",
+        "Model size", sizes, value=largest, key="size", bind="query-params",
         disabled=len(sizes) == 1,
     )  # fmt: skip
     chosen = [row for row in rows if row.gpu == gpu and row.size == size]
@@ -46,7 +48,9 @@ def page() -> None:
         words = "; ".join(f"{row.arm} {row.phase}: {row.text}" for row in chosen)
         shown.show_chart(whatif_chart(chosen), words, "whatif")
     else:
-        st.info("This size was not modelled on this GPU.")
+        others = dict.fromkeys(row.size for row in rows if row.gpu == gpu)
+        names = markdown_text("; ".join(others))
+        st.info(f"This size was not modelled on {markdown_text(gpu)}; these were: {names}.")
     st.subheader("Every GPU and size", anchor=False)
     arms = list(dict.fromkeys(row.arm for row in rows))
     # At first the arm that was modelled most widely.

@@ -194,6 +194,19 @@ def test_csv_keeps_every_digit_and_no_formula() -> None:
     assert lines[0]["energy_j"] == ""
 
 
+def test_gpus_are_ranked_by_what_they_share() -> None:
+    made = msgspec.structs.replace(synthetic.record(1), source="modelled")
+    row = next(row for row in whatif.whatif_rows([made]) if row.phase == "batch")
+    rows = [
+        msgspec.structs.replace(row, gpu=gpu, model=model, baseline_ms=ms)
+        for gpu, model, ms in (
+            ("quick", "small", 10.0), ("slow", "small", 90.0), ("quick", "large", 5_000.0),
+            ("middle", "small", 30.0), ("middle", "other", 1.0),
+        )
+    ]  # fmt: skip
+    assert whatif.gpus_by_speed(rows) == ("slow", "middle", "quick")
+
+
 def test_the_baseline_is_shown_beside_the_arm_with_the_fewest_syncs() -> None:
     arms = [synthetic.audit(name, n) for name, n in (("some", 9.0), ("least", 1.0), ("a/a", 159.0))]
     assert syncs.fewest(arms).arm == "least"
