@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,6 +12,9 @@ import gapless
 from harness.errors import UsageError
 from harness.workload import PackedDocuments
 from tests.optimizations.tiny_models import DENSE, SPARSE, VOCABULARY, tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 IDS = torch.arange(24).reshape(1, 24) % VOCABULARY
 
@@ -106,6 +109,13 @@ def test_flash_attention_takes_host_metadata_itself() -> None:
 compiled_mask = pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask")
 
 
+@pytest.fixture
+def checked_distributions() -> Iterator[None]:
+    """The first use of a compiler switches off the checks of torch's distributions for good."""
+    yield
+    torch.distributions.Distribution.set_default_validate_args(__debug__)
+
+
 class FlexStep:
     """One step of a tiny model with `flex_attention`, which runs backward on a GPU only."""
 
@@ -134,6 +144,7 @@ class FlexStep:
 
 
 @compiled_mask
+@pytest.mark.usefixtures("checked_distributions")
 @pytest.mark.parametrize("family", ["llama", "qwen3-windows", "mixtral"])
 def test_flex_attention_stays_and_the_experts_are_switched_beside_it(family: str) -> None:
     from harness.emulator.device import EmulatedDevice
@@ -156,6 +167,7 @@ def test_flex_attention_stays_and_the_experts_are_switched_beside_it(family: str
 
 
 @compiled_mask
+@pytest.mark.usefixtures("checked_distributions")
 def test_flex_attention_gives_way_where_packed_metadata_is_asked_for_and_comes_back() -> None:
     from harness.emulator.device import EmulatedDevice
 
@@ -175,6 +187,7 @@ def test_flex_attention_gives_way_where_packed_metadata_is_asked_for_and_comes_b
 
 
 @compiled_mask
+@pytest.mark.usefixtures("checked_distributions")
 def test_flex_attention_and_reloads_go_together_on_shapes_alone() -> None:
     from harness.emulator.device import EmulatedDevice
 
