@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from streamlit.starlette import App
@@ -32,8 +32,8 @@ if not settings.is_public:
 
 @asynccontextmanager
 async def lifespan(_app: App) -> AsyncIterator[None]:
-    """Prepares the first page while the browser of its visitor still loads."""
-    Thread(target=warm_up, args=(snapshots,), daemon=True).start()
+    """Prepares the first page before the server says that it is there."""
+    await run_in_threadpool(warm_up, snapshots)
     yield
 
 
