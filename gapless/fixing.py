@@ -143,12 +143,18 @@ def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) ->
             if "site-packages" in (finding.file or "site-packages")
             else "code of the target, which --fix does not rewrite"
         )
-        instead = next((line for line in finding.instead if not line.startswith("#")), None)
-        instead = instead or next(iter(finding.instead), "")
         yield (
             f"{finding.kind} at {short_path(finding.file or '')}:{finding.line} "
-            f"({finding.syncs_per_step:g} syncs) stays: {why}. Instead: {instead.strip()}"
+            f"({finding.syncs_per_step:g} syncs) stays: {why}. "
+            f"Instead: {_in_short(finding.instead)}"
         )
+
+
+def _in_short(instead: Sequence[str]) -> str:
+    """The first line of code, with its body where it is a header; else the first remark."""
+    code = [line for line in instead if not line.startswith("#")] or list(instead)
+    lines = code[:2] if code and code[0].endswith(":") else code[:1]
+    return " ".join(line.strip() for line in lines)
 
 
 @contextmanager
