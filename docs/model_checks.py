@@ -49,7 +49,7 @@ def kernels(traces: Sequence[dict[str, Any]]) -> Iterable[str]:
         "(5.4 us, of which the clock has the 1.4 of a launch); and `sort` on the B300, three top-k "
         "of two kernels whose passes over the bits of a key wait for each other (7 us each, not "
         "2.6). Both are bound by latency, which the clock has only as its shortest kernel. A step "
-        "of gpt-oss-20b has 48 such top-k: 0.4 ms of 610."
+        "of gpt-oss-20b has 48 such top-k: 0.4 ms of 600."
     )
     yield ""
 
