@@ -24,6 +24,7 @@ from harness.emulator.dispatch import Dispatcher
 from harness.emulator.eager_compile import patch_compile
 from harness.emulator.flex_attention import patch_flex_attention
 from harness.emulator.gpus import GpuSpec, find_gpu
+from harness.emulator.interrupts import interrupts_at_safe_places
 from harness.emulator.layouts import LayoutTable
 from harness.emulator.libraries import libraries_see_the_device
 from harness.emulator.memory import MemoryBook
@@ -139,6 +140,7 @@ class EmulatedDevice:
         # The modes are a thread's own; a prefetch thread of the step needs them as well.
         self._patches.wrap(threading.Thread, "_bootstrap_inner", self._run_thread)
         exits = self._exits
+        exits.enter_context(interrupts_at_safe_places())
         exits.enter_context(stand_ins(self.note))
         exits.enter_context(libraries_see_the_device())
         # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
