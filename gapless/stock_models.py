@@ -13,6 +13,7 @@ from harness.audit.emulated import audit_callable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from harness.audit.emulated import Mode
     from harness.audit.growth import Sizes
     from harness.audit.report import AuditReport
 
@@ -45,12 +46,12 @@ def settings() -> Iterator[Setting]:
             yield Setting(family, attention, experts, "plain")
 
 
-def audit_setting(setting: Setting, sizes: Sizes) -> AuditReport:
-    """One training step with activation checkpointing, on an emulated H100, with real values."""
+def audit_setting(setting: Setting, sizes: Sizes, mode: Mode = "values") -> AuditReport:
+    """One training step with activation checkpointing, on an emulated H100."""
     return audit_callable(
         lambda: _build(setting, sizes),
         build=True,
-        mode="values",
+        mode=mode,
         target=" ".join(map(str, setting)),
     )
 
