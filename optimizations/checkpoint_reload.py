@@ -37,7 +37,8 @@ _FLAG = "gradient_checkpointing"
 _FUNCTION = "_gradient_checkpointing_func"
 _HELD = "_gapless_checkpoint_reload_held"
 _ABSENT = object()
-_MIN_BYTES_GPU = 2 * 2**20
+_MIN_BYTES_GPU = 2 * 2**20 + 1
+"""Published: what is larger than 2 MiB."""
 _MIN_BYTES_CPU = 64 * 2**10
 
 _VARIANTS = (

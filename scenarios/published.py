@@ -44,9 +44,10 @@ _ON_A_REVIEW_MACHINE = (
     "In the review of the same change, Llama-3.2-1B on a B200 gained +0.4 %, called within noise."
 )
 _REVIEW_BATCH = (
-    "What was printed says two things about the batch: 0.002 GB are one buffer of 512 tokens, and "
-    "24,436 tokens/s are about 1,900 in the 77 ms that a step of this model takes on a B200 from "
-    "512 to 4,096 tokens (unslothai/unsloth #3867)."
+    "The second buffer took 0.002 GB, which is what a buffer starts with, and the published code "
+    "copies only inputs larger than that: most likely neither arm copied anything. A buffer of "
+    "that size is 512 tokens; 24,436 tokens/s are about 1,900 in the 77 ms that a step of this "
+    "model takes on a B200 (unslothai/unsloth #3867)."
 )
 _ROUTING_ONLY = (
     "The figure is for the routing path alone, not for a whole forward or backward, and how that "
