@@ -64,8 +64,8 @@ SETUPS: Mapping[tuple[str, str], tuple[Setup, ...]] = {
     ),
     ("checkpoint-reload", "qwen3-14b-packed-sft"): (Setup({**_RELOAD, "documents": 24}),),
     ("checkpoint-reload", "qwen3-32b-packed-sft"): (Setup({**_RELOAD, "documents": 12}),),
-    # The memory of the review says at most 512 tokens (2 MiB), its rate about 1,900 at the step
-    # time of unsloth #3867, and 2,048 is the next batch of two; which of the two holds is not known.
+    # The memory of the review says at most 512 tokens (2 MiB); its rate says about 1,900 at the
+    # step time of unsloth #3867, and 2,048 is the next batch of two. Which holds is not known.
     ("checkpoint-reload", "llama3.2-1b-packed-sft"): (
         Setup({**_RELOAD, "tokens": 512, "documents": 2}),
         Setup({**_RELOAD, "tokens": 2048, "documents": 2}),
