@@ -189,7 +189,9 @@ def _summarise(
     reasons = sorted({reason for r in readings for reason in r.throttle_reasons})
 
     warnings = []
-    if load_before is not None and load_before > MAX_LOAD_BEFORE:
+    # The load average remembers our own build and the run before, so it only stands in where the
+    # CPU time of others is not known.
+    if others_share is None and load_before is not None and load_before > MAX_LOAD_BEFORE:
         warnings.append(
             f"The machine was busy before the run (load {load_before:.2f} per core): "
             f"stop other work and run again."

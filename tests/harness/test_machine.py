@@ -299,6 +299,17 @@ def test_a_busy_machine_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert "load 3.00 per core" in monitor.steadiness.warnings[0]
 
 
+def test_a_load_of_our_own_is_no_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The load average of a minute holds our own build; what others used is known exactly."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.8 * num_usable_cores(), 0.0, 0.0))
+    stat = tmp_path / "stat"
+    proc_stat(stat, user=0, idle=0, steal=0)
+    with SteadinessMonitor("cpu", proc_stat=stat) as monitor:
+        proc_stat(stat, user=1_000, idle=99_000, steal=0)
+    assert monitor.steadiness.load_before == 0.8
+    assert monitor.steadiness.warnings == ()
+
+
 def test_gpu_readings_are_summed_up(calm: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.steadiness.READ_EVERY_S", 0.001)
     cap = ("software power cap",)
