@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -50,4 +51,9 @@ def interrupts_at_safe_places() -> Iterator[None]:
 
 def _interrupt_later() -> None:
     time.sleep(_LATER_S)
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        _thread.interrupt_main()
+    else:
+        # A signal to the thread itself also ends a call it waits in, such as one for a batch.
+        signal.pthread_kill(main, signal.SIGINT)

@@ -150,8 +150,13 @@ def test_an_interrupt_comes_after_code_that_cannot_take_it() -> None:
     inside = FunctionType(
         interrupt_inside.__code__, {"__name__": memory.__name__, "signal": signal}
     )
+    released = threading.Event()
+    release = threading.Timer(20, released.set)
+    release.start()
     with pytest.raises(KeyboardInterrupt), interrupts_at_safe_places():  # noqa: PT012
         assert inside() == "went on"
-        threading.Event().wait(30)
+        released.wait()
+    release.cancel()
+    assert not released.is_set(), "the interrupt came only once the wait was over"
     with pytest.raises(KeyboardInterrupt), interrupts_at_safe_places():
         interrupt_inside()
