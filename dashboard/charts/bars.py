@@ -62,8 +62,14 @@ class Band:
     """What the baseline against itself shows, shaded behind the bars."""
 
 
-def interval_bars(bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%") -> Figure:
-    """Bars from zero, whiskers for intervals, a shaded noise band; `axis` names the unit."""
+def interval_bars(
+    bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%", limit: float | None = None
+) -> Figure:
+    """Bars from zero, whiskers for intervals, a shaded noise band; `axis` names the unit.
+
+    `limit` ends the axis, so that one long whisker does not shrink all others to a point; a
+    whisker that goes on bears an arrow there.
+    """
     bars = [bar for band in bands for bar in band.bars]
     beside = all(len(bar.label) + len(bar.text) <= MAX_BESIDE for bar in bars)
     words: list[dict[str, Any]] = []
@@ -84,8 +90,20 @@ def interval_bars(bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%"
             shapes += _ground(y - 1, bottom + 2, band.noise)
             y = bottom + BAR_GAP_PX
         y += BAND_GAP_PX
+    data = [trace for source, placed in drawn.items() for trace in _traces(source, placed)]
+    beyond = [
+        (y, bar)
+        for placed in drawn.values()
+        for y, bar in placed
+        if limit is not None and _ends(bar)[1] > limit
+    ]
+    cut: dict[str, Any] = {}
+    if limit is not None and beyond:
+        least = min(0.0, *(_ends(bar)[0] for bar in bars))
+        cut = {"range": [least - 0.04 * (limit - least), limit]}
+        words += [_arrow(y, ENCODING[bar.source].line) for y, bar in beyond]
     return {
-        "data": [trace for source, placed in drawn.items() for trace in _traces(source, placed)],
+        "data": data,
         "layout": layout(
             round(y) + AXIS_PX + 8,
             barmode="overlay",
@@ -99,10 +117,21 @@ def interval_bars(bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%"
                 "nticks": 6,
                 "rangemode": "tozero",
                 "fixedrange": True,
+                **cut,
             },
             yaxis={"visible": False, "range": [y, 0], "fixedrange": True},
         ),
     }
+
+
+def _ends(bar: Bar) -> tuple[float, float]:
+    """The least and the most that is drawn of a bar."""
+    values = [value for value in (bar.value, bar.low, bar.high, *bar.strip) if value is not None]
+    return min(values, default=0.0), max(values, default=0.0)
+
+
+def _arrow(y: float, colour: str) -> dict[str, Any]:
+    return {**_words(y, "<b>▶</b>", right=True), "font": {"size": 13, "color": colour}}
 
 
 def _ground(top: float, bottom: float, noise: tuple[float, float] | None) -> list[dict[str, Any]]:

@@ -23,7 +23,19 @@ def claims_chart(entries: Sequence[ClaimEntry]) -> Figure:
         chosen = [entry for entry in entries if entry.claim == claim]
         first = chosen[0]
         bands.append(Band(f"{first.model} · {first.phase}", tuple(_bar(e) for e in chosen)))
-    return interval_bars(bands, axis=AXIS)
+    return interval_bars(bands, axis=AXIS, limit=_limit(entries))
+
+
+def _limit(entries: Sequence[ClaimEntry]) -> float | None:
+    """Where the axis ends: what was published and measured fits, a modelled range may go on."""
+    seen = [
+        end
+        for entry in entries
+        if entry.source != "modelled"
+        for end in (entry.speedup, entry.high)
+        if end is not None
+    ]
+    return 1.5 * max(seen) if seen and max(seen) > 0 else None
 
 
 def _bar(entry: ClaimEntry) -> Bar:

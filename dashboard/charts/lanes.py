@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PIXELS = 1_200
 LANE_PX = 30
 TITLE_PX = 22
-LEAST_HEIGHT = {"compute": 0.1}
-"""Share of its lane that something short has; half a lane where nothing is said."""
+LEAST_HEIGHT = 0.15
+"""Share of its lane that something short has, so that it is seen."""
 COLOURS: dict[Work | str, str] = {
     "compute": "#0f7fc0",
     "copy": "#d55e00",
@@ -129,11 +129,10 @@ def _path(kind: str, fills: Fills, top: float, bottom: float) -> dict[str, Any]:
 
     Each is as high as it is full, and high enough to be seen.
     """
-    least = LEAST_HEIGHT.get(kind, 0.5)
     x: list[float | None] = []
     y: list[float | None] = []
     for start, end, share in fills:
-        upper = bottom - (bottom - top) * max(share, least)
+        upper = bottom - (bottom - top) * max(share, LEAST_HEIGHT)
         x += [start, start, end, end, None]
         y += [upper, bottom, bottom, upper, None]
     return {

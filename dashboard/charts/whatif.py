@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from dashboard.charts.bars import Band, Bar, interval_bars
@@ -34,27 +35,41 @@ def whatif_chart(rows: Sequence[WhatIfRow]) -> Figure:
 
 
 def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
-    """GPU by model size: the modelled speedup of one arm in one phase, as a shaded table."""
+    """GPU by model size: the modelled speedup of one arm in one phase, as a shaded table.
+
+    Where a cell has several set-ups it holds their range, shaded by its geometric middle.
+    """
     sizes = list(dict.fromkeys(row.size for row in rows))
-    found = {(row.size, row.gpu): row for row in rows}
-    speedups = [row.speedup for row in rows]
-    cells = [[found.get((size, gpu)) for gpu in gpus] for size in sizes]
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row.size, row.gpu), []).append(row.speedup)
+    cells = [[found.get((size, gpu), []) for gpu in gpus] for size in sizes]
+    shades = [_middle(cell) for line in cells for cell in line if cell]
     trace = {
         "type": "heatmap",
         "x": [chart_text(gpu, 16) for gpu in gpus],
         "y": [chart_text(size, 40) for size in sizes],
-        "z": [[cell.speedup if cell else None for cell in line] for line in cells],
-        "text": [
-            [figures.percent(cell.speedup) if cell else "" for cell in line] for line in cells
-        ],
+        "z": [[_middle(cell) if cell else None for cell in line] for line in cells],
+        "text": [[_range_text(cell) for cell in line] for line in cells],
         "texttemplate": "%{text}",
         "hovertemplate": "%{y}<br>%{x}<br>%{text}<extra>modelled</extra>",
         "colorscale": SEQUENTIAL,
-        "zmin": min(0.0, *speedups),
-        "zmax": max(0.0, *speedups),
+        "zmin": min([0.0, *shades]),
+        "zmax": max([0.0, *shades]),
         "colorbar": {"tickformat": "+.0%", "thickness": 10},
         "xgap": 2,
         "ygap": 2,
     }
     height = 120 + 34 * len(sizes)
     return {"data": [trace], "layout": layout(height, yaxis={"automargin": True})}
+
+
+def _middle(speedups: Sequence[float]) -> float:
+    return math.sqrt((1 + min(speedups)) * (1 + max(speedups))) - 1
+
+
+def _range_text(speedups: Sequence[float]) -> str:
+    if not speedups:
+        return ""
+    low, high = figures.percent(min(speedups)), figures.percent(max(speedups))
+    return low if low == high else f"{low} to {high}"

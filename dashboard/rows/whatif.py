@@ -15,7 +15,7 @@ from harness.records import Phase, Record, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import RunRecord
+    from harness.records import RunRecord, ScenarioRecord
 
 
 class WhatIfRow(Record, frozen=True, kw_only=True):
@@ -25,6 +25,8 @@ class WhatIfRow(Record, frozen=True, kw_only=True):
     gpu: str
     model: str
     num_parameters: int | None
+    setup: str
+    """Tokens, documents and recompute of the step."""
     arm: str
     phase: Phase
     speedup: float
@@ -44,24 +46,40 @@ class WhatIfRow(Record, frozen=True, kw_only=True):
 
 
 def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
-    """Every arm of the newest modelled run of each scenario, size and GPU, smallest model first."""
-    newest: dict[tuple[str, str, int | None, str], RunRecord] = {}
+    """Every arm as it was modelled last at each size, set-up and GPU, smallest model first.
+
+    `records` are newest first.
+    """
+    newest: dict[tuple[str, str, str, str, Phase], WhatIfRow] = {}
     for record in records:
         if record.source == "modelled":
-            scenario = record.scenario
-            key = (
-                scenario.name,
-                scenario.model,
-                scenario.num_parameters,
-                record.machine.device,
-            )
-            newest.setdefault(key, record)
-    rows = [
+            for row in _rows(record):
+                newest.setdefault((row.size, row.gpu, row.setup, row.arm, row.phase), row)
+    return tuple(
+        sorted(
+            newest.values(), key=lambda r: (r.num_parameters or 0, r.model, r.gpu, r.arm, r.setup)
+        )
+    )
+
+
+def setup_of(scenario: ScenarioRecord) -> str:
+    """`2,048 tokens, 252 documents, recompute`, as far as it is known."""
+    parts = []
+    if scenario.input is not None:
+        parts.append(f"{scenario.input.num_tokens:,} tokens")
+        parts.append(f"{scenario.input.num_documents_mean:.3g} documents")
+    parts.append("recompute" if scenario.checkpointing else "no recompute")
+    return ", ".join(parts)
+
+
+def _rows(record: RunRecord) -> list[WhatIfRow]:
+    return [
         WhatIfRow(
             run=record.id,
             gpu=gpu_name(record),
             model=record.scenario.model,
             num_parameters=record.scenario.num_parameters,
+            setup=setup_of(record.scenario),
             arm=row.arm,
             phase=row.phase,
             speedup=row.speedup,
@@ -72,23 +90,21 @@ def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
             baseline_ms=row.baseline_ms,
             arm_ms=row.arm_ms,
         )
-        for record in newest.values()
         for row in arm_rows(record)
         if not row.is_noise
     ]
-    return tuple(sorted(rows, key=lambda r: (r.num_parameters or 0, r.model, r.gpu, r.arm)))
 
 
 def gpus_by_speed(rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
     """GPUs from the slowest to the fastest, by their baseline time on what they share.
 
-    Each time counts as its ratio to the middle of all GPUs that ran the same arm at the same size;
+    Each time counts as its ratio to the middle of all GPUs that ran the same arm in the same step;
     what only one GPU ran says nothing.
     """
-    logs: dict[tuple[str, str], dict[str, float]] = {}
+    logs: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
         if row.phase == "batch":
-            logs.setdefault((row.size, row.arm), {})[row.gpu] = math.log(row.baseline_ms)
+            logs.setdefault((row.size, row.setup, row.arm), {})[row.gpu] = math.log(row.baseline_ms)
     slowness: dict[str, list[float]] = {row.gpu: [] for row in rows}
     for times in logs.values():
         for gpu, value in times.items():
@@ -100,6 +116,7 @@ COLUMNS: Columns[WhatIfRow] = Columns(
     {
         "GPU": lambda row: row.gpu,
         "Model": lambda row: row.size,
+        "Set-up": lambda row: row.setup,
         "Arm": lambda row: row.arm,
         "Phase": lambda row: row.phase,
         "Modelled speedup": lambda row: row.text,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import streamlit as st
 
 from dashboard import shown
@@ -15,14 +17,15 @@ COLOURS = {"faster": "green", "slower": "red", "same": "gray", "undecided": "ora
 
 
 def _badges(entries: list[claims.ClaimEntry]) -> None:
-    """One for each verdict and for parity; a word stands in each."""
+    """One for each source and verdict, and for parity; a word stands in each."""
     with st.container(horizontal=True, gap="small"):
         answers = [entry for entry in entries if entry.verdict]
-        for verdict, colour in COLOURS.items():
-            number = sum(entry.verdict == verdict for entry in answers)
+        for source, verdict in itertools.product(("measured", "modelled"), COLOURS):
+            number = sum((entry.source, entry.verdict) == (source, verdict) for entry in answers)
             if number:
                 mark = VERDICT_MARK[verdict]  # type: ignore[index]  # keys are the verdicts
-                st.badge(f"{number} {mark}", color=colour)  # type: ignore[arg-type]  # as above
+                colour = COLOURS[verdict]
+                st.badge(f"{source}: {number} {mark}", color=colour)  # type: ignore[arg-type]  # as above
         checked = [entry for entry in answers if entry.parity_passed is not None]
         failed = sum(not entry.parity_passed for entry in checked)
         if failed:

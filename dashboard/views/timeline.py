@@ -78,7 +78,7 @@ def page() -> None:
     record = found.find(of) if of else None
     if record is None:
         return
-    st.caption(_OF_SOURCE[record.source])
+    st.caption(f"{_OF_SOURCE[record.source]} A lane is as high as it is busy.")
     timelines = []
     for arm in record.traced_arms:
         try:

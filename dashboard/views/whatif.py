@@ -18,7 +18,7 @@ def page() -> None:
     found = shown.snapshot()
     shown.page_head(
         "whatif", "What if", "What would each fix give on another GPU or model size?",
-        [(k, st.query_params[k]) for k in ("on", "size", "arm") if k in st.query_params],
+        [(k, st.query_params[k]) for k in ("on", "size", "setup", "arm") if k in st.query_params],
     )  # fmt: skip
     filters = shown.current_filters()
     positions = [n for n in found.positions(filters) if found.facets[n].source == "modelled"]
@@ -44,6 +44,12 @@ def page() -> None:
         disabled=len(sizes) == 1,
     )  # fmt: skip
     chosen = [row for row in rows if row.gpu == gpu and row.size == size]
+    setups = list(dict.fromkeys(row.setup for row in chosen))
+    if len(setups) > 1:
+        setup = st.selectbox("Set-up", setups, key="setup", bind="query-params")
+        chosen = [row for row in chosen if row.setup == setup]
+    elif setups:
+        st.caption(setups[0])
     if chosen:
         words = "; ".join(f"{row.arm} {row.phase}: {row.text}" for row in chosen)
         shown.show_chart(whatif_chart(chosen), words, "whatif")
@@ -58,7 +64,7 @@ def page() -> None:
     arm = st.selectbox("Arm", arms, index=arms.index(widest), key="arm", bind="query-params")
     of_arm = [row for row in rows if row.arm == arm and row.phase == "batch"]
     if of_arm:
-        words = "; ".join(f"{row.size} on {row.gpu}: {row.text}" for row in of_arm)
+        words = "; ".join(f"{row.size}, {row.setup} on {row.gpu}: {row.text}" for row in of_arm)
         shown.show_chart(whatif_map(of_arm, gpus), words, "whatif-map")
     shown.show_table(whatif.COLUMNS.table(rows), rows_csv(whatif.WhatIfRow, rows), "what-if")
 

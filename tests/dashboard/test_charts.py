@@ -163,3 +163,26 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, (list, tuple)):
         return [text for item in value for text in _texts(item)]
     return []
+
+
+def test_one_long_modelled_range_does_not_shrink_what_was_measured() -> None:
+    entries = claim_rows.claim_entries([synthetic.record(1)])
+    phase = [e for e in entries if e.claim == entries[0].claim]
+    modelled = msgspec.structs.replace(
+        phase[0], source="modelled", speedup=0.2, low=0.1, high=50.0, text="+10% to +5,000%"
+    )
+    shown = claims.claims_chart([*phase, modelled])["layout"]
+    ends = [end for e in phase for end in (e.speedup, e.high) if end is not None]
+    assert shown["xaxis"]["range"][1] == pytest.approx(1.5 * max(ends))
+    assert [note["text"] for note in shown["annotations"]].count("<b>▶</b>") == 1
+    assert any("+5,000%" in note["text"] for note in shown["annotations"])
+    assert "range" not in claims.claims_chart(phase)["layout"]["xaxis"]
+
+
+def test_a_cell_of_several_set_ups_holds_their_range() -> None:
+    made = msgspec.structs.replace(synthetic.record(1, gpu="H100"), source="modelled")
+    row = next(row for row in whatif_rows.whatif_rows([made]) if row.phase == "batch")
+    rows = [msgspec.structs.replace(row, setup=s, speedup=v) for s, v in (("a", 0.0), ("b", 3.0))]
+    (trace,) = whatif.whatif_map(rows, [row.gpu, "B200"])["data"]
+    assert trace["text"] == [["+0.0% to +300%", ""]]
+    assert trace["z"] == [[pytest.approx(1.0), None]]

@@ -172,6 +172,24 @@ def test_what_if_knows_modelled_runs_only_and_the_newest_of_each() -> None:
     assert whatif.whatif_rows(made[2:]) == ()
 
 
+def test_each_set_up_of_a_modelled_size_is_a_row_of_its_own() -> None:
+    base = synthetic.record(3, source="modelled", gpu="B200")
+    other = msgspec.structs.replace(
+        synthetic.record(2, source="modelled", gpu="B200"),
+        scenario=msgspec.structs.replace(
+            base.scenario, checkpointing=not base.scenario.checkpointing
+        ),
+    )
+    one, two = sorted({row.setup for row in whatif.whatif_rows([base, other])}, key=len)
+    assert (one.endswith(", recompute"), two.endswith(", no recompute")) == (True, True)
+    assert one.startswith(f"{base.scenario.input.num_tokens:,} tokens, ")
+    # An arm that a newer run of the same size does not have is still known from the older one.
+    fewer = msgspec.structs.replace(base, comparisons=base.comparisons[:1])
+    older = synthetic.record(1, source="modelled", gpu="B200")
+    arms = {row.arm for row in whatif.whatif_rows([fewer, older])}
+    assert arms == {row.arm for row in whatif.whatif_rows([older])}
+
+
 def test_a_modelled_gpu_never_bears_the_name_of_a_measured_one() -> None:
     assert gpu_name(synthetic.record(0, source="modelled", gpu="H100")) == "H100"
     assert gpu_name(synthetic.record(0, gpu="NVIDIA H200")) == "NVIDIA H200"

@@ -92,6 +92,9 @@ def test_a_modelled_store_shows_no_measured_figure(
     assert set(frame["Source"]) == {"published", "modelled"}
     sliders = opened(store, monkeypatch, "whatif").select_slider
     assert [s.label for s in sliders] == ["GPU, slowest to fastest", "Model size"]
+    badges = words(opened(store, monkeypatch, "claims"))
+    assert "modelled: " in badges
+    assert "measured: " not in badges
 
 
 def test_what_cannot_be_read_is_told_beside_what_can(
