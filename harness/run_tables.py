@@ -11,7 +11,8 @@ def headline(record: RunRecord) -> str:
     """What ran where, in one line that says how its figures came about."""
     scenario, machine = record.scenario, record.machine
     gpu = machine.gpus[0].name if machine.gpus else None
-    place = gpu or f"{machine.cpu_model}, {machine.num_threads} threads"
+    threads = "1 thread" if machine.num_threads == 1 else f"{machine.num_threads} threads"
+    place = gpu or f"{machine.cpu_model}, {threads}"
     if record.source == "modelled":
         place = machine.device
     return (
