@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from harness.audit.frames import Place, Point, place_of
-from harness.audit.kinds import identifiers_of, refine
+from harness.audit.kinds import refine
 from harness.audit.module_paths import common_path
 from harness.audit.remedies import remedy_for
 from harness.audit.report import (
@@ -70,7 +70,7 @@ def _sites(counts: dict[SiteKey, SiteCount], steps: int) -> list[Site]:
     for key, count in counts.items():
         user = place_of(key.user) if key.user else None
         library = place_of(key.library) if key.library else None
-        kind = _refined(key, count)
+        kind = _refined(key, count, steps)
         line = (user.file, user.line) if user else None
         within = (library.file, library.function) if library else None
         merged[key.op, kind, key.phase, line, within, key.intended].append((key, count))
@@ -81,11 +81,16 @@ def _sites(counts: dict[SiteKey, SiteCount], steps: int) -> list[Site]:
     )
 
 
-def _refined(key: SiteKey, count: SiteCount) -> str:
+def _refined(key: SiteKey, count: SiteCount, steps: int) -> str:
     point = key.user if key.library is None else key.library
     if point is None:
         return key.kind
-    return refine(key.kind, place_of(point), identifiers_of(point), count.same_input_in_modules)
+    return refine(
+        key.kind,
+        place_of(point),
+        repeats=count.calls > steps,
+        same_input_in_modules=count.same_input_in_modules,
+    )
 
 
 def _site(identity: SiteIdentity, parts: list[tuple[SiteKey, SiteCount]], steps: int) -> Site:

@@ -10,7 +10,7 @@ import ast
 import linecache
 import re
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from harness.audit.frames import Place, Point
@@ -29,6 +29,8 @@ LIBRARY_KINDS: tuple[tuple[str, str, str], ...] = (
 
 _READS = ("scalar_read", "bool_branch", "implicit_scalar_arg")
 _EXPERTS = re.compile(r"expert|moe|rout|topk|top_k|\bgate", re.IGNORECASE)
+_EXPERTS_IN_BODY = re.compile(r"expert|moe|rout", re.IGNORECASE)
+"""Narrower: a loop over layers may hold a gated MLP, and one over batches a top-5 accuracy."""
 _PARAMETERS = re.compile(r"param|\bgrads?\b|\.grad\b", re.IGNORECASE)
 
 
@@ -44,33 +46,40 @@ def kind_in_library(point: Point | None, kind: str) -> str:
     return kind
 
 
-def refine(kind: str, place: Place, identifiers: str, same_input_in_modules: bool) -> str:
-    """The kind of a site, given its line and the names that its function uses.
+def refine(kind: str, place: Place, *, repeats: bool, same_input_in_modules: bool) -> str:
+    """The kind of a site, given its line and the loops around it.
 
+    `repeats`: it happens more than once a step, which a read in a loop over batches does not.
     `same_input_in_modules`: the same values were worked on in several modules of one step.
     """
     loops = enclosing_loops(place.file, place.line)
-    polls = kind in ("scalar_read", "bool_branch", "dynamic_output_size")
-    if loops and polls:
-        around = f"{' '.join(loops)} {place.function} {identifiers}"
-        if kind == "scalar_read" and _PARAMETERS.search(" ".join(loops)):
+    if loops and repeats and kind in ("scalar_read", "bool_branch", "dynamic_output_size"):
+        over = " ".join(loop.over for loop in loops)
+        if kind == "scalar_read" and _PARAMETERS.search(over):
             return "per_param_scalar_read"
-        if _EXPERTS.search(around):
+        # Of the function no more than its own name: a whole model has experts somewhere.
+        function = place.function.rpartition("<locals>.")[2]
+        if _EXPERTS.search(f"{over} {function}") or _EXPERTS_IN_BODY.search(loops[-1].text):
             return "expert_poll"
     if kind == "dynamic_output_size" and same_input_in_modules:
         return "per_layer_rebuild"
     return kind
 
 
-def identifiers_of(point: Point) -> str:
-    """Names that the function of `point` uses, in one string."""
-    code = point.code
-    return " ".join((*code.co_names, *code.co_varnames, *code.co_freevars))
+class Loop(NamedTuple):
+    """A loop or comprehension of a file."""
+
+    first: int
+    last: int
+    over: str
+    """`target in iterated`, or what a `while` tests."""
+    text: str
+    """The whole of it."""
 
 
 @cache
-def _loops_of(file: str) -> tuple[tuple[int, int, str], ...]:
-    """(first line, last line, `target in iterated`) of each loop body in a file."""
+def _loops_of(file: str) -> tuple[Loop, ...]:
+    """Each loop of a file with the lines of its body, outer ones before those inside them."""
     source = "".join(linecache.getlines(file))
     try:
         tree = ast.parse(source)
@@ -83,16 +92,18 @@ def _loops_of(file: str) -> tuple[tuple[int, int, str], ...]:
             first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
             if isinstance(node, ast.While):
                 first = node.lineno
-            loops.append((first, last, " in ".join(ast.unparse(part) for part in over)))
+            header = " in ".join(ast.unparse(part) for part in over)
+            loops.append(Loop(first, last, header, ast.unparse(node)))
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             over_all = " ".join(
                 f"{ast.unparse(generator.target)} in {ast.unparse(generator.iter)}"
                 for generator in node.generators
             )
-            loops.append((node.lineno, node.end_lineno or node.lineno, over_all))
+            last = node.end_lineno or node.lineno
+            loops.append(Loop(node.lineno, last, over_all, ast.unparse(node)))
     return tuple(loops)
 
 
-def enclosing_loops(file: str, line: int) -> tuple[str, ...]:
-    """The loops around a line, as `target in iterated`; empty without source."""
-    return tuple(over for first, last, over in _loops_of(file) if first <= line <= last)
+def enclosing_loops(file: str, line: int) -> tuple[Loop, ...]:
+    """The loops around a line, outermost first; empty without source."""
+    return tuple(loop for loop in _loops_of(file) if loop.first <= line <= loop.last)

@@ -170,6 +170,39 @@ def test_polling_reading_per_parameter_and_rebuilding_are_told_apart() -> None:
     assert kinds == {"expert_poll": 6, "per_layer_rebuild": 2, "per_param_scalar_read": 4}
 
 
+def test_reads_in_another_loop_beside_that_over_experts_poll_nothing() -> None:
+    class Model(nn.Module):
+        def forward(self, h: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            for _layer in range(2):
+                h = h / lengths.max().item()
+            for expert in range(3):
+                if (h.argmax(-1) == expert).any():
+                    h = h + 1
+            return h
+
+    def build() -> Callable[[], Any]:
+        model = Model()
+        h, lengths = torch.rand(4, 3, device="cuda"), torch.ones(4, device="cuda")
+
+        def step() -> None:
+            hits = 0.0
+            for labels in model(h, lengths).argmax(-1).split(2):
+                top5 = h.topk(2).indices
+                hits += (top5 == labels[0]).sum().item()
+            for _expert in range(1):
+                h.sum().item()
+
+        return step
+
+    kinds = {(site.kind, site.code): site.count_per_step for site in audit(build).sites}
+    assert kinds == {
+        ("scalar_read", "h = h / lengths.max().item()"): 2,
+        ("expert_poll", "if (h.argmax(-1) == expert).any():"): 3,
+        ("scalar_read", "hits += (top5 == labels[0]).sum().item()"): 2,
+        ("scalar_read", "h.sum().item()"): 1,
+    }
+
+
 def test_intended_waits_are_listed_apart() -> None:
     def build() -> Callable[[], Any]:
         x = torch.rand(1, device="cuda")
