@@ -47,9 +47,12 @@ def encode_audits(audits: Sequence[ArmAudit]) -> bytes:
 def decode_audits(content: bytes) -> tuple[ArmAudit, ...]:
     """Read what `encode_audits` wrote; `ValueError` with one clause on anything else."""
     try:
-        return _DECODER.decode(content)
+        audits = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"it holds something else than audits ({error})") from error
+    if not audits:
+        raise ValueError("it holds no audit")
+    return audits
 
 
 _DECODER = msgspec.json.Decoder(tuple[ArmAudit, ...])

@@ -58,6 +58,8 @@ class Timeline(Record, frozen=True, kw_only=True):
     """Time in which at least one copy ran."""
     overlap: float | None = None
     """Share of it beside a kernel; `None` where nothing was copied."""
+    notes: tuple[str, ...] = ()
+    """What of the trace could not be read."""
 
 
 class LaneRow(Record, frozen=True, kw_only=True):
@@ -103,6 +105,7 @@ def timeline_of(trace: Trace, analysis: Analysis | None = None) -> Timeline | No
         exposed=_spans(exposed, begin),
         copy_ms=everything.copies.length / 1e6,
         overlap=everything.overlap,
+        notes=trace.notes,
     )
 
 

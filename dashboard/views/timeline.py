@@ -80,14 +80,18 @@ def page() -> None:
         return
     st.caption(f"{_OF_SOURCE[record.source]} A lane is as high as it is busy.")
     timelines = []
-    for arm in record.traced_arms:
+    for arm in dict.fromkeys(record.traced_arms):
         try:
             timeline = _timeline(found.root, record.id, arm)
         except GaplessError as error:
             st.warning(markdown_text(f"{arm}: {error}"))
             continue
-        if timeline is not None:
-            timelines.append((arm, timeline))
+        if timeline is None:
+            st.warning(markdown_text(f"{arm}: its trace shows no work on a device."))
+            continue
+        for note in timeline.notes:
+            st.warning(markdown_text(f"{arm}: {note}."))
+        timelines.append((arm, timeline))
     if timelines:
         show_timelines(timelines, _NAME)
 

@@ -34,7 +34,7 @@ def test_a_run_without_audits_says_so(store: Store) -> None:
         store.audits(stored.id)
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 10_000, b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"[1]", b"{", b"[" * 10_000, b"\xff"])
 def test_damaged_audits_are_one_sentence(store: Store, content: bytes) -> None:
     stored = store.write(synthetic.record(), [], audits=synthetic.AUDITS)
     Path(store.root, stored.id, "audits.json").write_bytes(content)

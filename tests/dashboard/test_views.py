@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,6 +159,32 @@ def test_a_trace_kept_with_a_run_is_drawn(store: Store, monkeypatch: pytest.Monk
     summary, *lanes = app.dataframe
     assert list(summary.value["Timeline"]) == ["baseline", "all"]
     assert len(lanes) == 2
+
+
+def test_a_trace_that_was_cut_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gzip.decompress(TRACE.read_bytes())
+    cuts = {"baseline": whole.rindex(b"]"), "all": whole.index(b'"kernel"')}
+    traces = {arm: gzip.compress(whole[:end]) for arm, end in cuts.items()}
+    synthetic.write(store, synthetic.record(1), traces=traces)
+    app = opened(store, monkeypatch, "timeline")
+    assert list(app.dataframe[0].value["Timeline"]) == ["baseline"]
+    partial, without = (str(one.value) for one in app.warning)
+    assert "baseline" in partial
+    assert "ends before its list of events does" in partial
+    assert "all: its trace shows no work on a device" in without.replace("\\", "")
+
+
+def test_an_arm_named_twice_among_the_traces_is_drawn_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = {"baseline": TRACE.read_bytes()}
+    stored = synthetic.write(store, synthetic.record(1), traces=traces)
+    path = Path(store.root, stored.id, "run.json")
+    content = json.loads(path.read_text()) | {"traced_arms": ["baseline"] * 3}
+    path.write_text(json.dumps(content))
+    app = opened(store, monkeypatch, "timeline")
+    assert list(app.dataframe[0].value["Timeline"]) == ["baseline"]
+    assert not app.warning
 
 
 def test_a_store_that_cannot_be_listed_is_one_sentence(
