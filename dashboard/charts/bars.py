@@ -63,7 +63,7 @@ class Band:
 
 
 def interval_bars(
-    bands: Sequence[Band], *, axis: str, tick_format: str = "+.0%", limit: float | None = None
+    bands: Sequence[Band], *, axis: str, tick_format: str = "+~%", limit: float | None = None
 ) -> Figure:
     """Bars from zero, whiskers for intervals, a shaded noise band; `axis` names the unit.
 

@@ -56,7 +56,7 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
         "colorscale": SEQUENTIAL,
         "zmin": min([0.0, *shades]),
         "zmax": max([0.0, *shades]),
-        "colorbar": {"tickformat": "+.0%", "thickness": 10},
+        "colorbar": {"tickformat": "+~%", "thickness": 10},
         "xgap": 2,
         "ygap": 2,
     }

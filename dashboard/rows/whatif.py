@@ -26,7 +26,7 @@ class WhatIfRow(Record, frozen=True, kw_only=True):
     model: str
     num_parameters: int | None
     setup: str
-    """Tokens, documents and recompute of the step."""
+    """Tokens, documents, attention and recompute of the step."""
     arm: str
     phase: Phase
     speedup: float
@@ -63,11 +63,12 @@ def whatif_rows(records: Sequence[RunRecord]) -> tuple[WhatIfRow, ...]:
 
 
 def setup_of(scenario: ScenarioRecord) -> str:
-    """`2,048 tokens, 252 documents, recompute`, as far as it is known."""
+    """`2,048 tokens, 252 documents, varlen attention, recompute`, as far as it is known."""
     parts = []
     if scenario.input is not None:
         parts.append(f"{scenario.input.num_tokens:,} tokens")
         parts.append(f"{scenario.input.num_documents_mean:.3g} documents")
+    parts.append(f"{scenario.attention} attention")
     parts.append("recompute" if scenario.checkpointing else "no recompute")
     return ", ".join(parts)
 

@@ -183,6 +183,10 @@ def test_each_set_up_of_a_modelled_size_is_a_row_of_its_own() -> None:
     one, two = sorted({row.setup for row in whatif.whatif_rows([base, other])}, key=len)
     assert (one.endswith(", recompute"), two.endswith(", no recompute")) == (True, True)
     assert one.startswith(f"{base.scenario.input.num_tokens:,} tokens, ")
+    varlen = msgspec.structs.replace(
+        base, scenario=msgspec.structs.replace(base.scenario, attention="varlen")
+    )
+    assert len({row.setup for row in whatif.whatif_rows([base, varlen])}) == 2
     # An arm that a newer run of the same size does not have is still known from the older one.
     fewer = msgspec.structs.replace(base, comparisons=base.comparisons[:1])
     older = synthetic.record(1, source="modelled", gpu="B200")
