@@ -122,7 +122,8 @@ from the rules for CUDA, not from a GPU. Small models of each family train one s
 activation checkpointing, which runs each layer's forward twice.
 
 `L` layers, `E_hit` experts that are hit in a layer. Batches: *plain* gives no mask and no \
-positions, *padded* a mask with zeros, *packed* position_ids of two documents.
+positions, *padded* a mask with zeros, *packed* position_ids of two documents. *With* names the \
+attention, and then the batch or the implementation of the experts.
 
 `1 (each step)`: done once in a step, before the layers, but on buffers and constants alone, so \
 that each step does it again. Positions and rotary embeddings are such: no layer and no recompute \
