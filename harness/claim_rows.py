@@ -216,7 +216,7 @@ def reproduce_table(rows: Sequence[ReproduceRow]) -> Table:
                 parity_text(row.parity),
                 speedup_text(row.beyond) if row.beyond else figures.UNKNOWN,
                 _half_width(noise) if noise else figures.UNKNOWN,
-                f"{figures.rate(row.baseline_tokens_per_s)} -> {figures.rate(row.tokens_per_s)}",
+                _rates(row),
                 notes.refer(remarks),
             )
         )
@@ -253,6 +253,12 @@ def _modelled_text(row: ReproduceRow) -> str:
     most = figures.percent(row.modelled.speedup)
     low = "" if row.modelled_low is None else f"{figures.percent(row.modelled_low)} to "
     return f"{low}{most} ({row.modelled_gpu})"
+
+
+def _rates(row: ReproduceRow) -> str:
+    if row.measured is None:
+        return figures.UNKNOWN
+    return f"{figures.rate(row.baseline_tokens_per_s)} -> {figures.rate(row.tokens_per_s)}"
 
 
 _SEVERAL_SETUPS = (

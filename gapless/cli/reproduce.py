@@ -17,8 +17,6 @@ from gapless.cli.values import check_seconds, parse_precision
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gapless.sweep import Sweep
 
 FITS = ("narrow", "layers", "full")
@@ -102,14 +100,11 @@ def command(
 
 
 def _say_what_next(sweep: Sweep, root: str) -> None:
-    for sentence in _steadiness_warnings(sweep):
-        print(f"Not steady: {sentence}")
+    for record in sweep.records:
+        for sentence in record.steadiness.warnings:
+            print(f"Not steady, {record.scenario.name}: {sentence}")
     print()
     if sweep.records:
         print(f"Records: {len(sweep.records)} under {root}/, {sweep.records[0].id} first.")
     print("One claim for longer: gapless reproduce --only CLAIM --seconds 120")
     print("Your own arms:        gapless bench SCENARIO --ladder   (gapless list has the names)")
-
-
-def _steadiness_warnings(sweep: Sweep) -> Sequence[str]:
-    return tuple(dict.fromkeys(w for r in sweep.records for w in r.steadiness.warnings))

@@ -13,6 +13,7 @@ import pytest
 from gapless import sweep as sweep_module
 from gapless.reproduce import plan_runs
 from gapless.sweep import GRACE_S, MIN_BUDGET_S, Sweep, sweep_claims
+from harness.claim_rows import reproduce_table
 from harness.errors import UsageError
 from harness.workload import Variant
 from tests.toys.small_records import claim, parity, record
@@ -103,6 +104,8 @@ def test_without_time_the_rows_say_so_and_nothing_runs(monkeypatch) -> None:
     assert {row.needs for row in done.rows(CLAIMS)} == {
         "Not measured: no time was left; give more --seconds, or name it with --only."
     }
+    table = reproduce_table(done.rows(CLAIMS))
+    assert {row[table.columns.index("Tokens/s")] for row in table.rows} == {"-"}
 
 
 def test_a_run_that_cannot_take_place_leaves_its_reason_and_the_others_go_on(monkeypatch) -> None:
