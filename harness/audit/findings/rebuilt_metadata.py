@@ -141,7 +141,8 @@ def _why(groups: Sequence[RedundantGroup]) -> str:
         )
     times = f"{first.size} times" + (f" in each of {len(groups)} places" if groups[1:] else "")
     waits = sum(group.syncs for group in groups)
-    waiting = f", and the repeats wait {waits:g} times per step" if waits else ""
+    often = "once" if waits == 1 else f"{waits:g} times"
+    waiting = f", and the repeats wait {often} per step" if waits else ""
     return f"The same value is computed {times} ({ops}{more}) from equal inputs{waiting}."
 
 
