@@ -143,7 +143,9 @@ def _why(groups: Sequence[RedundantGroup]) -> str:
     waits = sum(group.syncs for group in groups)
     often = "once" if waits == 1 else f"{waits:g} times"
     waiting = f", and the repeats wait {often} per step" if waits else ""
-    return f"The same value is computed {times} ({ops}{more}) from equal inputs{waiting}."
+    one = waits <= sum(group.size - 1 for group in groups)
+    same = "The same value is" if one else "The same values are"
+    return f"{same} computed {times} ({ops}{more}) from equal inputs{waiting}."
 
 
 def _instead(statement: Statement | None, group: RedundantGroup) -> tuple[str, ...]:
