@@ -68,7 +68,8 @@ class ChildProcess:
         os.set_blocking(self._events, False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._events, selectors.EVENT_READ)
-        self._unread = b""
+        self._unread = bytearray()
+        """Of a line in flight, lost if the child is killed."""
         self._open = True
         self._send(msgspec.json.encode(plan) + b"\n")
 
@@ -103,6 +104,7 @@ class ChildProcess:
         # Asked before reading: what it wrote before it ended is then surely read.
         gone = self._process.poll() is not None
         self._selector.select(0 if gone else timeout_s)
+        lines: list[bytearray] = []
         with contextlib.suppress(BlockingIOError):
             while True:
                 chunk = os.read(self._events, 65536)
@@ -110,10 +112,13 @@ class ChildProcess:
                     self._process.wait()
                     gone = True
                     break
-                self._unread += chunk
+                # A timeline comes in thousands of chunks: each is looked at once.
+                end_of_line, *new_lines = chunk.split(b"\n")
+                self._unread += end_of_line
+                for line in new_lines:
+                    lines.append(self._unread)
+                    self._unread = bytearray(line)
         self._open = not gone
-        # The last part has no newline yet: a line in flight, lost if the child was killed.
-        *lines, self._unread = self._unread.split(b"\n")
         return [decode(line) for line in lines]
 
     def ask_to_stop(self) -> None:
