@@ -19,9 +19,10 @@ from scenarios.options import BuildOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.attachments import Attachments
     from harness.bench.events import Progress
     from harness.bench.interrupts import Interrupts
-    from harness.records import Arm, RunRecord
+    from harness.records import Arm, RunRecord, Sample
     from harness.workload import Variant
     from scenarios.catalogue import Scenario
 
@@ -111,7 +112,6 @@ def carry_out(
     """
     from harness.attachments import Attachments
     from harness.bench.runner import run_plan
-    from harness.store import Store
 
     kept = Attachments()
     record, samples = run_plan(
@@ -119,7 +119,25 @@ def carry_out(
     )
     if store is None:
         return record
-    return Store(store).write(record, samples, audits=kept.audits, traces=kept.traces)
+    return keep_run(store, record, samples, kept)
+
+
+def keep_run(
+    store: str, record: RunRecord, samples: Sequence[Sample], kept: Attachments
+) -> RunRecord:
+    """Write a run and return its record as stored; without timelines where the store takes it only
+    so, since they are most of its bytes and the figures took minutes. Raises `StoreError`."""
+    from harness.store import Store
+
+    target = Store(store)
+    try:
+        return target.write(record, samples, audits=kept.audits, traces=kept.traces)
+    except StoreError:
+        if not kept.traces:
+            raise
+    note = "The store refused the run with its timelines, and took it without them."
+    without = msgspec.structs.replace(record, notes=(*record.notes, note))
+    return target.write(without, samples, audits=kept.audits)
 
 
 def bench(

@@ -211,13 +211,12 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
 def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     from gapless.cli.progress import show_progress
     from gapless.documents import run_document
-    from gapless.run import check_store, default_store
+    from gapless.run import check_store, default_store, keep_run
     from gapless.tables import print_table
     from harness.attachments import Attachments
     from harness.bench.interrupts import Interrupts
     from harness.bench.runner import run_plan
     from harness.run_tables import run_tables
-    from harness.store import Store
 
     root = (store or default_store()) if keep else None
     if root is not None:
@@ -230,7 +229,7 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
     not_kept: StoreError | None = None
     if root is not None:
         try:
-            record = Store(root).write(record, samples, audits=kept.audits, traces=kept.traces)
+            record = keep_run(root, record, samples, kept)
         except StoreError as error:
             # The figures are shown all the same: they took minutes, and the disk may be full.
             not_kept = error

@@ -105,7 +105,8 @@ def open_virtual(device: str) -> Any:
 
 
 def sync_probe(plan: Any) -> Any:
-    """Pretends that each arm has as many syncs as its name has letters."""
+    """Pretends that each arm has as many syncs as its name has letters, and its name as trace."""
+    repeats = plan.spec.get("trace_repeats", 1)
 
     def count(workload: Any, arm: str) -> SyncsSeen:
         sync = SyncCount(
@@ -114,7 +115,7 @@ def sync_probe(plan: Any) -> Any:
         report = AuditReport(
             source="emulated", target=arm, device="toy", steps=1, syncs_per_step=len(arm)
         )
-        return SyncsSeen((sync,), audit=report, trace=arm.encode())
+        return SyncsSeen((sync,), audit=report, trace=arm.encode() * repeats)
 
     return count
 
