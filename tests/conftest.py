@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 # in several workers already.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def pytest_configure() -> None:
+    """A shell that runs the tests in the background has Ctrl-C ignored, also for their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
