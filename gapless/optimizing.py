@@ -7,12 +7,12 @@ the module where `gapless.optimize` stands.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from torch import nn
@@ -80,11 +80,17 @@ def optimize(
     Works on transformers models, also inside a wrapper such as peft's. Raises `UsageError` for an
     unknown name or variant, and for one of a mapping that cannot run here.
     """
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"optimize takes a torch.nn.Module, not {type(model).__name__}; give the model itself."
+        )
     if choice == "auto":
         from gapless.automatic import automatic_choices
 
         choices = automatic_choices(model, packed=packed, tokens=tokens)
-    elif isinstance(choice, str):
+    elif not isinstance(choice, Mapping):
         raise UsageError(
             f'optimize takes "auto" or {{"optimization": "variant"}}, not {choice!r}; run '
             "`gapless list` for the names."

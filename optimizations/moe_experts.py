@@ -49,7 +49,10 @@ class ExpertWeights:
         """`[S, in]`, sorted by expert, through each row's expert; `ends` is `int32[E]`."""
         weight = self.weight if self.is_transposed else self.weight.transpose(-2, -1)
         # Under autocast, rows can arrive in another dtype than the weights.
-        output = _grouped_mm()(rows.to(weight.dtype), weight, offs=ends)
+        # A compiler knows the op by its bfloat16 form alone, and refuses a graph with another one.
+        eager = torch.compiler.is_compiling() and weight.dtype is not torch.bfloat16
+        grouped_mm = _grouped_mm_between_graphs if eager else _grouped_mm
+        output = grouped_mm(rows.to(weight.dtype), weight, ends)
         return output if self.bias is None else output.add_(per_row(self.bias, expert_of_row))
 
 
@@ -120,10 +123,17 @@ def grouped_obstacle(experts: Any) -> str | None:
     return None
 
 
-def _grouped_mm() -> Callable[..., torch.Tensor]:
-    """The public name where torch has it, the older one otherwise."""
+def _grouped_mm(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """By the public name where torch has it, by the older one otherwise."""
     function: Callable[..., torch.Tensor] = getattr(F, "grouped_mm", None) or torch._grouped_mm
-    return function
+    return function(rows, weight, offs=ends)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+def _grouped_mm_between_graphs(
+    rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor
+) -> torch.Tensor:
+    return _grouped_mm(rows, weight, ends)
 
 
 def _linear(

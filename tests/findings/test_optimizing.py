@@ -258,6 +258,38 @@ def test_errors_leave_the_model_as_it_was() -> None:
     assert model.config._experts_implementation == before
 
 
+@pytest.mark.parametrize(
+    ("model", "choice", "said"),
+    [
+        (None, "auto", "a torch.nn.Module, not NoneType"),
+        (len, "auto", "a torch.nn.Module, not builtin_function_or_method"),
+        (torch.nn.Linear(1, 1), None, "not None"),
+        (torch.nn.Linear(1, 1), [("moe-routing", "argsort")], "moe-routing"),
+    ],
+)
+def test_what_is_no_model_or_no_choice_is_one_sentence(model: Any, choice: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        gapless.optimize(model, choice)
+
+
+# The compiler makes instances of autograd functions, and looks for gradients of what has none.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.usefixtures("checked_distributions")
+def test_a_compiled_model_goes_on_and_computes_the_same() -> None:
+    model = tiny_model("qwen3-moe", "eager")
+    model.set_experts_implementation("eager")
+    before, gradients = loss_and_gradients(model)
+    gradients = [gradient.clone() for gradient in gradients]
+    compiled = torch.compile(model, backend="eager")
+    with gapless.optimize(compiled) as optimized:
+        after, others = loss_and_gradients(compiled)
+    assert chosen(optimized)["moe-routing"] == "device-offsets"
+    torch.testing.assert_close(after, before)
+    for mine, theirs in zip(others, gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
 def test_a_model_of_nobody_is_left_alone() -> None:
     optimized = gapless.optimize(torch.nn.Linear(2, 2))
 
