@@ -87,6 +87,8 @@ def audit_and_fix(audit: Callable[[], AuditReport], *, seed: int = 0) -> FixResu
         before = audit()
     wanted = wanted_fixes(before)
     if not wanted and not plain.saves_unpinned:
+        if not before.findings:
+            raise UsageError(f"The audit of {before.target} found nothing that --fix could mend.")
         dearest = next((f" The dearest: {one}" for one in _left(before, before, [])), "")
         raise UsageError(
             f"None of the {len(before.findings)} findings of {before.target} has an optimization "
