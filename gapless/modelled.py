@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from harness.bench.events import Progress
+    from harness.bench.interrupts import Interrupts
     from harness.records import Arm, Claim, Phase, RunRecord
     from scenarios.catalogue import Scenario
 
@@ -51,11 +52,13 @@ def model_scenario(
     claims: Sequence[Claim] = (),
     command: str = "",
     on_progress: Callable[[Progress], None] | None = None,
+    interrupts: Interrupts | None = None,
 ) -> RunRecord:
     """The record of one modelled run of these arms on the emulated `gpu`.
 
     Every arm takes one timed step: the clock repeats itself exactly, so more of them would only
-    repeat it. Raises `UsageError` for an unknown GPU or option.
+    repeat it. Pass `interrupts` to learn of a Ctrl-C afterwards. Raises `UsageError` for an unknown
+    GPU or option.
     """
     key = find_gpu(gpu).key
     plan = make_plan(
@@ -73,7 +76,10 @@ def model_scenario(
         command=command,
     )
     return carry_out(
-        msgspec.structs.replace(plan, arms=tuple(arms)), store=store, on_progress=on_progress
+        msgspec.structs.replace(plan, arms=tuple(arms)),
+        store=store,
+        on_progress=on_progress,
+        interrupts=interrupts,
     )
 
 

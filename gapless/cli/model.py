@@ -81,6 +81,7 @@ def command(
     from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
     from gapless.run import applicable, check_store, default_store, variants_of
     from gapless.tables import print_table
+    from harness.bench.interrupts import Interrupts
     from harness.emulator.gpus import find_gpu
     from scenarios.catalogue import get
 
@@ -105,21 +106,28 @@ def command(
     if root is not None:
         check_store(root)
     runs = []
-    for point in points(gpus, parse_sweep(sweep or ())):
-        varied = {SWEPT[name]: value for name, value in point.varied.items()}
-        with show_progress(f"{chosen.name} on {point.gpu}") as on_progress:
-            record = model_scenario(
-                chosen,
-                arms,
-                point.gpu,
-                {**options, **varied},
-                store=root,
-                keep_timelines=timelines,
-                command=shlex.join(["gapless", *sys.argv[1:]]),
-                on_progress=on_progress,
-            )
-        runs.append((point, record))
+    with Interrupts() as interrupts:
+        for point in points(gpus, parse_sweep(sweep or ())):
+            varied = {SWEPT[name]: value for name, value in point.varied.items()}
+            with show_progress(f"{chosen.name} on {point.gpu}") as on_progress:
+                record = model_scenario(
+                    chosen,
+                    arms,
+                    point.gpu,
+                    {**options, **varied},
+                    store=root,
+                    keep_timelines=timelines,
+                    command=shlex.join(["gapless", *sys.argv[1:]]),
+                    on_progress=on_progress,
+                    interrupts=interrupts,
+                )
+            runs.append((point, record))
+            if interrupts.count:
+                break
     print_table(modelled_table(runs))
+    for point, record in runs:
+        if record.status == "incomplete":
+            print(f"{point.gpu}: incomplete. {record.reason}")
     if root is not None:
         print(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
     if json:
@@ -127,4 +135,6 @@ def command(
         from harness.records import SCHEMA_VERSION
 
         print(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
+    if interrupts.count:
+        raise typer.Exit(130)
     raise typer.Exit(3 if any(record.status == "failed" for _, record in runs) else 0)

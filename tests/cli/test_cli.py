@@ -174,6 +174,25 @@ def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path) -> None:
     assert json.loads((kept / "run.json").read_text())["status"] == "incomplete"
 
 
+def test_ctrl_c_ends_the_whole_sweep_of_a_model(tmp_path: Path) -> None:
+    sizes = ["--gpu", "H100", "--fit", "narrow", "--layers", "2", "--tokens", "64"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "gapless", *MODEL, *sizes, "--store", str(tmp_path / "kept")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.endswith(": warm-up\n"):
+                process.send_signal(signal.SIGINT)
+                break
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Records: 1 under" in out
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
 def test_a_store_that_cannot_be_written_is_named_before_measuring(capsys, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     words = ["bench", SCENARIO, "--arm", "packed-metadata=cached", *TINY]
