@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dashboard.filters import filters_from_query
+from dashboard.plain import without_folder
 from dashboard.report import json_report
 from harness.errors import StoreError
 from harness.store import Store, check_run_id
@@ -49,7 +50,7 @@ def _listing(cache: SnapshotCache, request: Request) -> Response:
     try:
         snapshot = cache.get()
     except StoreError as error:
-        return _json({"error": str(error)}, 503)
+        return _json({"error": without_folder(error, cache.root)}, 503)
     positions = snapshot.positions(filters)
     facets = [snapshot.facets[position] for position in positions[:MAX_LISTED]]
     problems = [{"name": one.name, "reason": one.reason} for one in snapshot.problems]
@@ -61,7 +62,7 @@ def _run(root: str, run_id: str) -> Response:
         check_run_id(run_id)
         return _json(Store(root).read(run_id))
     except StoreError as error:
-        return _json({"error": str(error)}, 404)
+        return _json({"error": without_folder(error, root)}, 404)
 
 
 def _report(cache: SnapshotCache, request: Request) -> Response:
@@ -69,7 +70,7 @@ def _report(cache: SnapshotCache, request: Request) -> Response:
     try:
         records = cache.get().select(filters, MAX_LISTED)
     except StoreError as error:
-        return _json({"error": str(error)}, 503)
+        return _json({"error": without_folder(error, cache.root)}, 503)
     return Response(json_report(records), media_type="application/json")
 
 

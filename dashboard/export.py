@@ -20,6 +20,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from dashboard.blocks import Chart
 from dashboard.pages import ab_page, claims_page, run_page, syncs_page
+from dashboard.plain import without_folder
 from dashboard.redaction import redacted_audits, redacted_run
 from harness.errors import StoreError, UsageError
 from harness.store import Store
@@ -65,7 +66,7 @@ def collect(snapshot: Snapshot, records: Sequence[RunRecord], *, redact: bool) -
             samples = store.samples(record.id)
             audits = store.audits(record.id) if record.audited_arms else ()
         except StoreError as error:
-            notes.append(str(error))
+            notes.append(without_folder(error, snapshot.root))
         shown = msgspec.structs.replace(record, notes=tuple(notes))
         if redact:
             audits = redacted_audits(shown, audits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 MAX_LABEL = 90
 
@@ -17,6 +18,11 @@ def markdown_text(text: str) -> str:
     """For a place where Streamlit reads Markdown, icons, colours and formulas."""
     text = " ".join(text.split())
     return re.sub(r"([\\`*_\[\]{}()#+\-.!|~$:<>&])", r"\\\1", text)
+
+
+def without_folder(error: Exception, root: str) -> str:
+    """An error's sentence with the store's name: where its folder lies is nobody's business."""
+    return str(error) if "://" in root else str(error).replace(root, PurePath(root).name)
 
 
 def clipped(text: str, limit: int = MAX_LABEL) -> str:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from dashboard.charts.style import CONFIG, inked
 from dashboard.filters import PAGES, Filters, filters_from_query, permalink
-from dashboard.plain import markdown_text
+from dashboard.plain import markdown_text, without_folder
 from dashboard.settings import read_settings
 from dashboard.snapshot import Snapshot, facets_of, shared_snapshots
 from harness.errors import StoreError
@@ -31,10 +31,11 @@ TITLES = {"scenario": "Scenario", "model": "Model", "gpu": "GPU", "fix": "Fix", 
 
 def snapshot() -> Snapshot:
     """The store as it is now; the page ends with one sentence where it cannot be listed."""
+    root = read_settings().store
     try:
-        return shared_snapshots(read_settings().store).get()
+        return shared_snapshots(root).get()
     except StoreError as error:
-        st.error(markdown_text(str(error)))
+        st.error(markdown_text(without_folder(error, root)))
         st.stop()
 
 

@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
         report = report_of(analysis, trace_path.name)
         found = TraceAudit(report=report, timeline=timeline_of(trace, analysis))
     except GaplessError as error:
-        sys.stderr.write(f"{error}\n")
+        # The file lies in a temporary folder of the server, which says nothing to the reader.
+        sys.stderr.write(f"{str(error).replace(str(trace_path), 'The trace')}\n")
         return EXIT_REFUSED
     except MemoryError:
         sys.stderr.write("The trace needs more memory than an upload may use.\n")

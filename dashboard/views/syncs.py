@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import shown
 from dashboard.charts.syncs import counts_chart
+from dashboard.plain import markdown_text, without_folder
 from dashboard.rows import syncs
 from dashboard.rows.listed import rows_csv
 from dashboard.site_tables import show_audits
@@ -55,7 +56,7 @@ def page() -> None:
     try:
         audits = Store(found.root).audits(record.id)
     except StoreError as error:
-        st.warning(str(error).replace("`", ""))
+        st.warning(markdown_text(without_folder(error, found.root)))
         return
     show_audits(audits, "run")
 

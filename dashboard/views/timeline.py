@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard import shown
 from dashboard.lane_view import show_timelines, window_key
-from dashboard.plain import markdown_text
+from dashboard.plain import markdown_text, without_folder
 from dashboard.trace_child import audit_upload
 from harness.errors import GaplessError
 from harness.store import Store
@@ -84,7 +84,7 @@ def page() -> None:
         try:
             timeline = _timeline(found.root, record.id, arm)
         except GaplessError as error:
-            st.warning(markdown_text(f"{arm}: {error}"))
+            st.warning(markdown_text(f"{arm}: {without_folder(error, found.root)}"))
             continue
         if timeline is None:
             st.warning(markdown_text(f"{arm}: its trace shows no work on a device."))

@@ -52,6 +52,7 @@ def test_run_ids_cannot_leave_the_store(store: Store, run_id: str) -> None:
         assert "num_runs" in answer.json(), "the client itself had resolved the dots"
     else:
         assert answer.status_code == 404
+        assert store.root not in answer.text
 
 
 def test_behind_a_login_there_are_no_open_routes(store: Store) -> None:

@@ -187,6 +187,23 @@ def test_an_arm_named_twice_among_the_traces_is_drawn_once(
     assert not app.warning
 
 
+def test_what_is_broken_is_told_without_the_servers_folders(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = synthetic.write(
+        store, synthetic.record(1), audits=synthetic.AUDITS, traces={"baseline": b"", "all": b"{"}
+    )
+    folder = Path(store.root, stored.id)
+    (folder / "audits.json").write_text("[")
+    (folder / "trace-0.json.gz").unlink()
+    for page in ("timeline", "syncs"):
+        told = [box.value for box in opened(store, monkeypatch, page).warning]
+        assert told, page
+        for text in told:
+            assert store.root not in text.replace("\\", ""), page
+            assert "gapless\\-upload" not in text, page
+
+
 def test_a_store_that_cannot_be_listed_is_one_sentence(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
