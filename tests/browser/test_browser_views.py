@@ -17,7 +17,8 @@ TRACE = ROOT / "tests" / "audit_trace" / "data" / "hta_alexnet_a100_cuda_sync_ev
 TEXT_CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 LOADED = "performance.getEntriesByType('resource').map((one) => [one.name, one.startTime])"
 UNNAMED = """() => [...document.querySelectorAll('button, input, select, textarea, a[href]')]
-  .filter((node) => node.getBoundingClientRect().width > 0 && node.tabIndex >= 0)
+  .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0)
+  .filter((node) => node.tabIndex >= 0)
   .filter((node) => !(node.getAttribute('aria-label') || node.title || node.innerText.trim()
     || node.getAttribute('aria-labelledby') || (node.labels && node.labels.length)
     || node.placeholder || node.closest('label')))
