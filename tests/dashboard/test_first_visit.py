@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from dashboard import first_visit, snapshot
 from dashboard.first_visit import EARLY, EarlyScript, early_link, warm_up
 from dashboard.snapshot import SnapshotCache
+from harness.errors import StoreError
 from tests.dashboard.stores import fill_one
 
 if TYPE_CHECKING:
@@ -66,4 +67,7 @@ def test_the_first_visitor_finds_the_store_listed(
 
 def test_a_store_that_cannot_be_listed_does_not_stop_the_server(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    warm_up(SnapshotCache(str(tmp_path / "file")))
+    snapshots = SnapshotCache(str(tmp_path / "file"))
+    warm_up(snapshots)
+    with pytest.raises(StoreError, match="cannot be listed"):
+        snapshots.get()

@@ -135,9 +135,11 @@ def test_a_generator_that_holds_an_audit(end: str) -> None:
 
     running = steps()
     next(running)
+    assert active_device() is not None
     if end == "close":
         running.close()
     del running
+    assert active_device() is None
 
 
 def interrupt_inside() -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 import torch
 from torch import nn
@@ -13,15 +11,13 @@ from torch.nn import functional as F
 
 from harness.audit.emulated import EmulatedAudit, audit_callable
 from harness.audit.findings.catalogue import KINDS, find
-from harness.audit.findings.finding import Finding, ranked
 from harness.audit.findings.text import finding_lines
 from harness.audit.report import AuditReport, Site, from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from harness.audit.emulated import Mode
+    from harness.audit.findings.finding import Finding
 
 Step = "Callable[[], object]"
 
@@ -435,103 +431,6 @@ def test_copies_that_compute_stands_behind(
     assert [finding.kind for finding in find(traced)] == kinds
 
 
-def launches(idle_ms: float, small: float) -> AuditReport:
-    from harness.audit.details import SmallKernels, TraceDetails
-    from harness.audit.report import AuditTimeline
-
-    return report(
-        timeline=AuditTimeline(span_ms=100.0, idle_slow_host_ms=idle_ms),
-        trace=TraceDetails(
-            small_kernels=SmallKernels(threshold_us=10.0, count_share=small, time_share=0.1)
-        ),
-    )
-
-
-def test_small_kernels_and_an_idle_device_are_launch_bound() -> None:
-    (finding,) = find(launches(40.0, 0.9))
-    assert (finding.kind, finding.severity, finding.exposed_ms) == ("launch-bound", "high", 20.0)
-    assert find(launches(5.0, 0.9)) == ()
-    assert find(launches(40.0, 0.1)) == ()
-
-
-def findings_at(code: str, tmp_path: Path) -> list[Finding]:
-    """Findings of a file with this function, `step(state)`, called with tensors on the device."""
-    file = tmp_path / "written.py"
-    file.write_text(f"import torch\n\n{code}")
-    scope = runpy.run_path(str(file))
-
-    def build() -> Callable[[], object]:
-        state = {
-            "loss": torch.ones((), device="cuda", requires_grad=True) * 2,
-            "rows": torch.randn(4, 3, device="cuda", requires_grad=True) * 2,
-            "mask": torch.tensor([True, False, True, False], device="cuda"),
-            "parts": [torch.randn(2, device="cuda") for _ in range(3)],
-        }
-        return lambda: scope["step"](state)
-
-    with EmulatedAudit(boundary="explicit", user_files=(str(file),)) as running:
-        step = build()
-        returned = step()
-        running.mark_step()
-        del returned
-    return [f for f in running.report.findings if f.file == str(file)]
-
-
-ADVICE = {
-    "a check that raises": (
-        "def step(s):\n    if not torch.isfinite(s['loss']): raise RuntimeError('diverged')\n",
-        "failed |= ~torch.isfinite(s['loss'])  # a flag on the device",
-    ),
-    "an assertion": (
-        "def step(s):\n    assert torch.isfinite(s['loss'])\n",
-        "failed |= ~torch.isfinite(s['loss'])  # a flag on the device",
-    ),
-    "a loop that ends early": (
-        "def step(s):\n    for t in range(3):\n        if s['loss'].item() > 9 or t > 7: break\n",
-        "if t % 8 == 7 and (s['loss'].item() > 9 or t > 7): ...  # in every eighth turn",
-    ),
-    "a line that is printed": (
-        "def step(s):\n    return f\"loss {s['loss'].item():.3f}\"\n",
-        "    return f\"loss {s['loss'].item():.3f}\"",
-    ),
-    "the same value read twice": (
-        "def step(s):\n    best = s['loss'].item()\n    return best, s['loss'].item()\n",
-        "best = s['loss'].detach()",
-    ),
-    "rows written by a mask": (
-        "def step(s):\n    s['rows'][s['mask']] = s['rows'].mean()\n    return s\n",
-        "s['rows'] = torch.where(s['mask'], s['rows'].mean(), s['rows'])",
-    ),
-    "several small copies": (
-        "def step(s):\n    load = [part.tolist() for part in s['parts']]\n    return load\n",
-        "load = torch.stack([part for part in s['parts']]).tolist()",
-    ),
-    "data computed in each step": (
-        "def step(s):\n    x = torch.tensor(list(range(3)), device='cuda')\n    return x * 2\n",
-        "x = torch.tensor(list(range(3))).pin_memory().to('cuda', non_blocking=True)",
-    ),
-    "a copy inside of more": (
-        "def step(s):\n    s = {'loss': s['loss'].detach().cpu()}\n",
-        "# delete the copy in: s = {'loss': s['loss'].detach().cpu()}",
-    ),
-}
-
-
-@pytest.mark.parametrize(("code", "line"), ADVICE.values(), ids=ADVICE)
-def test_the_advice_is_made_for_the_statement(code: str, line: str, tmp_path: Path) -> None:
-    findings = findings_at(code, tmp_path)
-    assert any(line in finding.instead for finding in findings), [f.instead for f in findings]
-    assert "rebuilt-metadata" not in {finding.kind for finding in findings}
-
-
-def test_a_mask_without_a_gradient_is_not_said_to_have_one(tmp_path: Path) -> None:
-    (forward,) = findings_at("def step(s):\n    return s['rows'][s['mask']]\n", tmp_path)
-    assert "gradient" not in forward.why
-    trained = "def step(s):\n    s['rows'].detach().requires_grad_()[s['mask']].sum().backward()\n"
-    (both,) = findings_at(trained, tmp_path)
-    assert "the gradient does it again" in both.why
-
-
 def layered(dims: int, mask_of: Callable[[torch.Tensor], torch.Tensor]) -> AuditReport:
     """A step of six layers that each make their own mask."""
 
@@ -574,73 +473,6 @@ def test_a_recurrent_layer_of_torch_s_own_repeats_nothing() -> None:
 
     report = audit_callable(build, build=True)
     assert report.redundant_groups == ()
-
-
-def small_steps(num_kernels: int, side: int, *, reading: bool, shapes: bool = False) -> AuditReport:
-    """The report of a step that multiplies matrices, and may read a value after each."""
-
-    def build() -> Callable[[], None]:
-        weight = torch.ones(side, side, device="cuda", dtype=torch.bfloat16)
-
-        def step() -> None:
-            for _ in range(num_kernels):
-                product = weight @ weight
-                if reading:
-                    product[0, 0].item()
-
-        return step
-
-    mode: Mode = "shapes" if shapes else "values"
-    return audit_callable(build, build=True, mode=mode, target="small steps")
-
-
-def test_a_modelled_step_of_many_small_kernels_is_launch_bound() -> None:
-    audited = small_steps(600, 8, reading=False)
-    (finding,) = [f for f in audited.findings if f.kind == "launch-bound"]
-
-    assert (finding.ranked_by, finding.severity) == ("modelled", "medium")
-    assert finding.count_per_step == 600
-    assert finding.why.startswith("By the emulator's clock")
-    assert audited.timeline.idle_slow_host_ms == finding.exposed_ms
-    assert finding.exposed_ms is not None
-    assert audited.timeline.idle_ms is not None
-    assert 0.9 * audited.timeline.idle_ms < finding.exposed_ms <= audited.timeline.idle_ms
-
-
-@pytest.mark.parametrize(
-    ("num_kernels", "side", "reading"),
-    [(600, 8192, False), (100, 8, False)],
-    ids=["as many large kernels", "a toy"],
-)
-def test_what_looks_like_launch_bound_and_is_not(
-    num_kernels: int, side: int, reading: bool
-) -> None:
-    audited = small_steps(num_kernels, side, reading=reading, shapes=True)
-    assert "launch-bound" not in {finding.kind for finding in audited.findings}
-
-
-def test_idle_time_that_waits_explain_is_not_the_launches() -> None:
-    launches_alone = small_steps(600, 8, reading=False).timeline
-    waits = small_steps(600, 8, reading=True).timeline
-
-    assert launches_alone.idle_slow_host_ms is not None
-    assert waits.idle_blocked_host_ms is not None
-    assert waits.idle_slow_host_ms is not None
-    parts = (waits.idle_blocked_host_ms, waits.idle_slow_host_ms, waits.idle_other_ms or 0)
-    assert sum(parts) == pytest.approx(waits.idle_ms)
-    assert waits.idle_blocked_host_ms > waits.idle_slow_host_ms
-
-
-def test_the_whole_step_comes_after_the_places_of_its_severity() -> None:
-    shared: dict[str, Any] = {
-        "severity": "medium", "ranked_by": "modelled", "confidence": "high", "why": "",
-        "instead": (), "unless": "", "count_per_step": 1,
-    }  # fmt: skip
-    step = Finding(kind="launch-bound", exposed_ms=9.0, **shared)
-    place = Finding(kind="scalar-read", exposed_ms=1.0, **shared)
-    lesser = msgspec.structs.replace(place, severity="low")
-
-    assert ranked([step, lesser, place]) == (place, step, lesser)
 
 
 def test_findings_survive_json() -> None:

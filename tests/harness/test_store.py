@@ -74,7 +74,10 @@ def test_a_taken_id_is_refused_and_the_first_run_kept(root: str) -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_new_ids_are_safe_whatever_the_names(scenario: str, device: str) -> None:
-    check_run_id(new_run_id(scenario, device))
+    run_id = new_run_id(scenario, device)
+    check_run_id(run_id)
+    assert Path("store", run_id).parent == Path("store")
+    assert not run_id.startswith(".")
 
 
 def test_new_id_has_the_promised_form() -> None:
