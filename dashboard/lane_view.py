@@ -25,7 +25,11 @@ def show_timelines(timelines: Sequence[tuple[str, lanes.Timeline]], name: str) -
     """Timelines under each other; the window is drawn anew, at most one shape a pixel."""
     longest = max(timeline.span_ms for _, timeline in timelines)
     step = longest / 1000 or 0.001
-    window = window_key(name)
+    window, span = window_key(name), f"span-{name}"
+    if st.session_state.get(span) not in (None, longest):
+        # Another run is shown than before: its beginning is not what was looked at.
+        st.session_state.pop(window, None)
+    st.session_state[span] = longest
     left, right = st.session_state.get(window, (0.0, longest))
     # What is kept may be of a longer timeline, or from somebody's link.
     start = min(max(left, 0.0), longest - step)

@@ -174,6 +174,17 @@ def test_a_trace_that_was_cut_says_so(store: Store, monkeypatch: pytest.MonkeyPa
     assert "all: its trace shows no work on a device" in without.replace("\\", "")
 
 
+def test_another_run_is_shown_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = TRACE.parent / "hta_alexnet_a100_cuda_sync_events.json.gz"
+    one = synthetic.write(store, synthetic.record(2), traces={"all": TRACE.read_bytes()})
+    two = synthetic.write(store, synthetic.record(1), traces={"all": longer.read_bytes()})
+    app = opened(store, monkeypatch, "timeline")
+    for run in (one, two, one):
+        app.selectbox(key="of").select(run.id).run()
+        (slider,) = app.slider
+        assert tuple(slider.value) == (slider.min, slider.max), run.id
+
+
 def test_an_arm_named_twice_among_the_traces_is_drawn_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
