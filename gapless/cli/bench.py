@@ -22,7 +22,7 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
-from gapless.cli.values import check_seconds, check_threads, parse_precision
+from gapless.cli.values import check_keeping, check_seconds, check_threads, parse_precision
 from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def command(
     """
     check_seconds(seconds)
     half_width = parse_precision(precision)
-    if store is not None and no_store:
-        raise UsageError("--store and --no-store exclude each other; give one.")
+    check_keeping(store, no_store)
 
     from gapless.run import applicable, default_device, make_plan, variants_of
     from scenarios.catalogue import get

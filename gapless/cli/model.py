@@ -20,7 +20,7 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
-from harness.errors import UsageError
+from gapless.cli.values import check_keeping
 
 
 def command(
@@ -85,8 +85,7 @@ def command(
     from harness.emulator.gpus import find_gpu
     from scenarios.catalogue import get
 
-    if store is not None and no_store:
-        raise UsageError("--store and --no-store exclude each other; give one.")
+    check_keeping(store, no_store)
     chosen = get(scenario)
     choices = variants_of(applicable(chosen))
     settings = parse_variants(",".join(setting), choices) if setting else {}

@@ -31,3 +31,9 @@ def check_seconds(seconds: float) -> float:
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds {seconds:g} leaves no time to measure; give more than 0.")
     return seconds
+
+
+def check_keeping(store: str | None, no_store: bool) -> None:
+    """A place to keep the record, or none, but not both."""
+    if store is not None and no_store:
+        raise UsageError("--store and --no-store exclude each other; give one.")
