@@ -48,7 +48,7 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
     trace = {
         "type": "heatmap",
         "x": [chart_text(gpu, 16) for gpu in gpus],
-        "y": [chart_text(size, 40) for size in sizes],
+        "y": [chart_text(size, 40).replace(", ", "<br>", 1) for size in sizes],
         "z": [[_middle(cell) if cell else None for cell in line] for line in cells],
         "text": [[_range_text(cell) for cell in line] for line in cells],
         "texttemplate": "%{text}",
@@ -60,7 +60,8 @@ def whatif_map(rows: Sequence[WhatIfRow], gpus: Sequence[str]) -> Figure:
         "xgap": 2,
         "ygap": 2,
     }
-    height = 120 + 34 * len(sizes)
+    # Names and ranges take two lines each, so that they fit a phone.
+    height = 120 + 44 * len(sizes)
     return {"data": [trace], "layout": layout(height, yaxis={"automargin": True})}
 
 
@@ -72,4 +73,4 @@ def _range_text(speedups: Sequence[float]) -> str:
     if not speedups:
         return ""
     low, high = figures.percent(min(speedups)), figures.percent(max(speedups))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low}<br>to {high}"

@@ -184,5 +184,5 @@ def test_a_cell_of_several_set_ups_holds_their_range() -> None:
     row = next(row for row in whatif_rows.whatif_rows([made]) if row.phase == "batch")
     rows = [msgspec.structs.replace(row, setup=s, speedup=v) for s, v in (("a", 0.0), ("b", 3.0))]
     (trace,) = whatif.whatif_map(rows, [row.gpu, "B200"])["data"]
-    assert trace["text"] == [["+0.0% to +300%", ""]]
+    assert trace["text"] == [["+0.0%<br>to +300%", ""]]
     assert trace["z"] == [[pytest.approx(1.0), None]]
