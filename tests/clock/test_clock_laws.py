@@ -95,7 +95,7 @@ class Ticks:
                     while self.settle() or queue:
                         self.advance(1)
                 case _:
-                    while sum(q.started is None and q.event is None for q in queue) >= self.limit:
+                    while self.settle() or self.num_waiting(queue) >= self.limit:
                         self.advance(1)
                     item = Queued(len(everything), self.now + self.latency, step.amount)
                     everything.append(item)
@@ -103,6 +103,10 @@ class Ticks:
         while any(self.streams.values()):
             self.advance(1)
         return [(item.started or 0, item.ended or 0) for item in everything]
+
+    def num_waiting(self, queue: deque[Queued]) -> int:
+        """Launches of one stream that have not begun."""
+        return sum(item.started is None and item.event is None for item in queue)
 
     def advance(self, ticks: int) -> None:
         for _ in range(ticks):
