@@ -8,15 +8,15 @@ from model_checks import account, cpu, kernels, peers, simplifications
 
 from gapless.modelled import phase_ms
 from gapless.published_models import GPU, SETUPS, command_of
-from gapless.reproduce import plan_runs
-from harness import figures
-from harness.tables import Table, to_markdown
+from gapless.published_runs import plan_runs
+from harness.tables import figures
+from harness.tables.grid import Table, to_markdown
 from scenarios.published import CLAIMS, MICROBENCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.records import Claim, RunRecord
+    from harness.record.records import Claim, RunRecord
 
 
 def page(records: Sequence[RunRecord], data: dict[str, Any]) -> str:
@@ -26,9 +26,9 @@ def page(records: Sequence[RunRecord], data: dict[str, Any]) -> str:
         "",
         (
             "Written by `python docs/model_validation.py`. Every modelled figure comes from one "
-            "set of parameters: `harness/emulator/gpus.toml` (published rates), "
-            "`harness/emulator/efficiency.toml` (shares of them) and the host times in "
-            "`harness/emulator/costs.py`. None was chosen for a row below; nothing here was "
+            "set of parameters: `harness/clock/gpus.toml` (published rates), "
+            "`harness/clock/efficiency.toml` (shares of them) and the host times in "
+            "`harness/clock/costs.py`. None was chosen for a row below; nothing here was "
             "measured on a GPU of ours."
         ),
         "",

@@ -6,8 +6,7 @@ import json
 import sysconfig
 from pathlib import Path
 
-import harness
-from harness.audit.report import AuditReport, from_json, to_json
+from harness.record.audit_report import AuditReport, from_json, to_json
 
 
 def portable(report: AuditReport) -> AuditReport:
@@ -16,7 +15,7 @@ def portable(report: AuditReport) -> AuditReport:
     Records are shared, and where a user keeps their files is nobody's business.
     """
     text = to_json(report)
-    home = str(Path(harness.__file__).resolve().parent.parent)
+    home = str(Path(__file__).resolve().parents[2])
     for folder in (sysconfig.get_path("purelib"), home):
         text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
     return from_json(text)

@@ -14,17 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.attachments import ArmAudit
-from harness.bench.arms import (
+from harness.bench.arm_switch import (
     ArmSwitch,
     attached,
     check_requirements,
     parity_tolerance,
     resolve_arms,
 )
-from harness.bench.backend import Backend, open_backend
-from harness.bench.clock import StepClock, time_step
-from harness.bench.events import (
+from harness.bench.child_events import (
     Built,
     EndCause,
     Ended,
@@ -43,20 +40,23 @@ from harness.bench.events import (
 )
 from harness.bench.memory import measure_peaks
 from harness.bench.parity import ParityCheck, model_dtype
+from harness.bench.phase_clock import StepClock, time_step
 from harness.bench.plan import BenchPlan, import_object
 from harness.bench.schedule import Pace, StopRule, block_orders
-from harness.bench.state import TrainingState, seed_everything
+from harness.bench.timed_device import Backend, open_backend
+from harness.bench.training_state import TrainingState, seed_everything
 from harness.errors import GaplessError, UsageError
-from harness.machine import describe_machine
-from harness.records import PHASES, Energy, Sample
+from harness.machine.machine import describe_machine
+from harness.machine.steadiness import SteadinessMonitor
+from harness.record.attachments import ArmAudit
+from harness.record.records import PHASES, Energy, Sample
 from harness.stats import compare_all, is_precise
-from harness.steadiness import SteadinessMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from harness.bench.sync_probe import SyncProbe
-    from harness.steadiness import EnergyMeter
+    from harness.machine.steadiness import EnergyMeter
     from harness.workload import Optimization, Workload
 
 _WARMUP_BLOCK = -1

@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 from harness.audit.portable import portable
-from harness.audit.report import AuditReport, Site, to_json
+from harness.record.audit_report import AuditReport, Site, to_json
 
 HOME = Path(__file__).resolve().parent.parent.parent
 

@@ -16,8 +16,8 @@ import torch
 from torch._utils import CallbackRegistry
 from trace_paths import DATA
 
-from harness.audit.live import LiveAudit, audit_live, require_gpu, with_call_lines
-from harness.audit.live_syncs import SyncRecorder
+from harness.audit.live.live_audit import LiveAudit, audit_live, require_gpu, with_call_lines
+from harness.audit.live.live_syncs import SyncRecorder
 from harness.audit.tensorboard import save_for_tensorboard
 from harness.audit.trace import audit_trace
 from harness.errors import UsageError, WorkloadError

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from trace_paths import DATA, ROOT
 
-from harness.audit.report import from_json, to_json
 from harness.audit.trace import TraceLimits, audit_trace
 from harness.audit.trace.links import NO_CALL, launching_calls
 from harness.audit.trace.load import load_trace
 from harness.errors import UsageError
+from harness.record.audit_report import from_json, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.audit.report import AuditReport, Site
+    from harness.record.audit_report import AuditReport, Site
 
 
 def audit(name: str) -> AuditReport:

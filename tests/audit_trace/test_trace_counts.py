@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.audit.trace.apis import ApiRole, api_role
 from harness.audit.trace.load import load_trace
+from harness.audit.trace.runtime_apis import ApiRole, api_role
 
 if TYPE_CHECKING:
     from pathlib import Path

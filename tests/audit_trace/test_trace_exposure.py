@@ -14,8 +14,8 @@ from harness.audit.trace import audit_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.audit.details import SiteCost
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
+    from harness.record.trace_details import SiteCost
 
 STEPS = st.lists(
     st.one_of(

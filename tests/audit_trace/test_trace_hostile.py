@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_paths import DATA
 
-from harness.audit.report import to_json
 from harness.audit.trace import TraceLimits, annotate, audit_trace
 from harness.audit.trace.columns import UNKNOWN
 from harness.audit.trace.load import load_trace
 from harness.errors import UsageError
+from harness.record.audit_report import to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 SMALL = TraceLimits(
     chunk_bytes=4_000, max_event_bytes=50_000, max_bytes=400_000, expansion_free_bytes=100_000

@@ -12,7 +12,7 @@ from harness.audit.trace import audit_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 HOST = {"ph": "X", "pid": 100, "tid": 100}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import browser, missing_browser, serving
 from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned

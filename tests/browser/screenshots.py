@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import ROOT, VIEWS, Visit, browser, missing_browser, serving, visit
 
 TRACE = ROOT / "tests" / "audit_trace" / "data" / "a100_control_step1010.json.gz"

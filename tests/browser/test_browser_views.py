@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboard.first_visit import EARLY
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import ROOT, VIEWS, serving, visit
 from tests.dashboard import synthetic
 

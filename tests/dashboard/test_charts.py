@@ -22,7 +22,7 @@ from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned
 
 if TYPE_CHECKING:
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 TRACE = Path(__file__).parents[1] / "audit_trace" / "data" / "a100_control_step1010.json.gz"
 

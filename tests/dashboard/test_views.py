@@ -17,7 +17,7 @@ from tests.dashboard.stores import fill_many, fill_mixed, fill_modelled, fill_on
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.store import Store
+    from harness.record.store import Store
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "dashboard" / "app.py"

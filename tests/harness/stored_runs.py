@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.records import RunRecord, Sample
+from harness.record.records import RunRecord, Sample
 from tests.toys import small_records
 
 

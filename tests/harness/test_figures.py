@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.figures import byte_size, milliseconds, percent, rate, speedup_range
+from harness.tables.figures import byte_size, milliseconds, percent, rate, speedup_range
 
 
 @pytest.mark.parametrize(

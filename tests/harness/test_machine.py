@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.errors import UsageError
-from harness.machine import (
+from harness.machine.machine import (
     clock_resolution_ns,
     comparable,
     describe_machine,
@@ -21,9 +21,9 @@ from harness.machine import (
     noise_floor,
     num_usable_cores,
 )
-from harness.nvml import GpuReading, open_sensors
-from harness.records import Gpu, Machine
-from harness.steadiness import EnergyMeter, SteadinessMonitor
+from harness.machine.nvml import GpuReading, open_sensors
+from harness.machine.steadiness import EnergyMeter, SteadinessMonitor
+from harness.record.records import Gpu, Machine
 
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 << 30, driver="570.1", power_limit_w=700.0)
 
@@ -311,7 +311,7 @@ def test_a_load_of_our_own_is_no_warning(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_gpu_readings_are_summed_up(calm: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.steadiness.READ_EVERY_S", 0.001)
+    monkeypatch.setattr("harness.machine.steadiness.READ_EVERY_S", 0.001)
     cap = ("software power cap",)
     readings = [
         GpuReading(sm_clock_mhz=210, temperature_c=30, power_w=80, idle=True),

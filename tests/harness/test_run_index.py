@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness import run_index, storage
-from harness.store import Store
+from harness.record import run_index, storage
+from harness.record.store import Store
 from tests.harness.stored_runs import record, samples
 
 if TYPE_CHECKING:

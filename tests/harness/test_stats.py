@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import Arm, Comparison, Phase, Sample
+from harness.record.records import Arm, Comparison, Phase, Sample
 from harness.stats import (
     MIN_BLOCKS_TO_STOP,
     attainable_confidence,

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import storage
 from harness.errors import StoreError
-from harness.records import (
+from harness.record import storage
+from harness.record.records import (
     SCHEMA_VERSION,
     Parity,
 )
-from harness.store import MAX_INLINE_SAMPLES, MAX_RUN_BYTES, Store, check_run_id, new_run_id
+from harness.record.store import MAX_INLINE_SAMPLES, MAX_RUN_BYTES, Store, check_run_id, new_run_id
 from tests.harness.stored_runs import record, samples
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.harness.stored_runs import record, samples
 
 WRITER = """
@@ -20,8 +20,8 @@ import sys
 root, runs, checkout, template = sys.argv[1:]
 sys.path.insert(0, checkout)
 import msgspec
-from harness.records import RunRecord
-from harness.store import Store, new_run_id
+from harness.record.records import RunRecord
+from harness.record.store import Store, new_run_id
 
 record = msgspec.json.decode(template, type=RunRecord)
 store = Store(root)

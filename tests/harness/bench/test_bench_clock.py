@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.bench.backend import CpuBackend, CudaBackend, open_backend
-from harness.bench.clock import CpuClock, CudaClock, time_step
+from harness.bench.phase_clock import CpuClock, CudaClock, time_step
+from harness.bench.timed_device import CpuBackend, CudaBackend, open_backend
 from harness.errors import UsageError
 from tests.toys.bench_toys import toy_plan
 

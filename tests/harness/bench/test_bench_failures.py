@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from harness.bench.assemble import Ending, Seen, assemble_record, judge
 from harness.bench.child import describe_failure, is_out_of_memory
-from harness.bench.events import Failed, Stage
+from harness.bench.child_events import Failed, Stage
+from harness.bench.run_assembly import Ending, Seen, assemble_record, judge
 from harness.bench.runner import run_plan
 from harness.errors import WorkloadError
-from harness.records import RunRecord, Sample, ScenarioRecord
+from harness.record.records import RunRecord, Sample, ScenarioRecord
 from tests.toys.bench_toys import toy_plan
 
 GIB = 1 << 30

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from harness.bench.backend import open_cuda
-from harness.bench.clock import CudaClock, time_step
 from harness.bench.memory import CudaAllocatorPeak, measure_peaks
+from harness.bench.phase_clock import CudaClock, time_step
 from harness.bench.profile import CudaSyncProbe
 from harness.bench.runner import run_plan
+from harness.bench.timed_device import open_cuda
 from harness.errors import UsageError
 from harness.workload import Variant
 from tests.toys.bench_toys import BASELINE, FAST, ToyWorkload, toy_plan

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bench.arms import baseline_variant, parity_tolerance, resolve_arms
+from harness.bench.arm_switch import baseline_variant, parity_tolerance, resolve_arms
 from harness.bench.parity import (
     ParityCheck,
     compare_tensors,
     model_dtype,
     repeat_tolerance,
 )
-from harness.bench.state import TrainingState, seed_everything
-from harness.records import Arm, Parity
+from harness.bench.training_state import TrainingState, seed_everything
+from harness.record.records import Arm, Parity
 from tests.toys.bench_toys import ToyAttachment, ToyFix, ToyWorkload
 
 EXACT = (0.0, "the same order")

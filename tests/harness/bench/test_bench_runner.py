@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from harness.attachments import Attachments
 from harness.bench.interrupts import Interrupts
 from harness.bench.plan import with_a_a
 from harness.bench.process import child_environment
 from harness.bench.runner import run_plan
 from harness.errors import UsageError
-from harness.records import RunRecord
-from harness.store import Store
+from harness.record.attachments import Attachments
+from harness.record.records import RunRecord
+from harness.record.store import Store
 from tests.toys.bench_toys import BASELINE, FAST, arm, toy_plan
 
 if TYPE_CHECKING:
-    from harness.bench.events import Progress
+    from harness.bench.child_events import Progress
 
 
 def test_a_run_keeps_no_timeline_where_it_is_not_to() -> None:

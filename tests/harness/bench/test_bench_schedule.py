@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.bench.plan import with_a_a
 from harness.bench.schedule import Pace, StopRule, block_orders
 from harness.errors import UsageError
-from harness.records import Arm
+from harness.record.records import Arm
 from tests.toys.bench_toys import BASELINE, FAST, arm, toy_plan
 
 

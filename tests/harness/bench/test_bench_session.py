@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.bench.events import (
+from harness.bench.child_events import (
     Ended,
     Event,
     MemoryMeasured,
@@ -26,7 +26,7 @@ from harness.bench.events import (
 from harness.bench.plan import with_a_a
 from harness.bench.session import measure
 from harness.errors import UsageError
-from harness.records import Arm
+from harness.record.records import Arm
 from harness.stats import compare_all
 from tests.toys import bench_toys
 from tests.toys.bench_toys import BASELINE, FAST, arm, toy_plan
