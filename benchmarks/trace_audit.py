@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-DEFAULT_TRACE = ROOT / "tests/audit_trace/data/h100_owlv2_tail.json.gz"
+DEFAULT_TRACE = ROOT / "tests/trace/data/h100_owlv2_tail.json.gz"
 
 OURS = """
 import sys

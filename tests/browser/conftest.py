@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-TRACE = HERE.parent / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+TRACE = HERE.parent / "trace" / "data" / "a100_control_step1010.json.gz"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from harness.record.store import Store
 from tests.browser.browsing import ROOT, VIEWS, Visit, browser, missing_browser, serving, visit
 
-TRACE = ROOT / "tests" / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+TRACE = ROOT / "tests" / "trace" / "data" / "a100_control_step1010.json.gz"
 SHOTS = (
     ("claims", "claims-light", 1400, "light"),
     ("claims", "claims-dark", 1400, "dark"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "dashboard" / "app.py"
-TRACE = ROOT / "tests" / "audit_trace" / "data" / "kineto_h100_after_fix_2026.json.gz"
+TRACE = ROOT / "tests" / "trace" / "data" / "kineto_h100_after_fix_2026.json.gz"
 VIEWS = ("claims", "ab", "syncs", "timeline", "whatif", "run", "open_trace")
 NEEDS = {
     "claims": "gapless reproduce",

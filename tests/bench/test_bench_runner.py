@@ -157,7 +157,7 @@ def test_the_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "from harness.bench.runner import run_plan\n"
         f"run_plan(toy_plan(spec={{'fault': {{'kind': 'hang'}}, 'pid_file': {str(pid_file)!r}}}))\n"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     parent = subprocess.Popen([sys.executable, "-c", program], cwd=root)
     _wait_for(lambda: pid_file.exists() and bool(pid_file.read_text()))
     child_pid = int(pid_file.read_text())

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.record.store import Store
-from tests.harness.stored_runs import record, samples
+from tests.record.stored_runs import record, samples
 
 WRITER = """
 import sys

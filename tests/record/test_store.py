@@ -24,7 +24,7 @@ from harness.record.records import (
     Parity,
 )
 from harness.record.store import MAX_INLINE_SAMPLES, MAX_RUN_BYTES, Store, check_run_id, new_run_id
-from tests.harness.stored_runs import record, samples
+from tests.record.stored_runs import record, samples
 
 
 @pytest.mark.parametrize("count", [0, 10, MAX_INLINE_SAMPLES, MAX_INLINE_SAMPLES + 1])

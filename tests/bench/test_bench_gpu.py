@@ -211,7 +211,7 @@ def test_a_whole_run_on_the_gpu_has_syncs_memory_and_parity() -> None:
             FAST,
             device="cuda",
             backend=None,
-            factory="tests.harness.bench.test_bench_gpu:build_on_cuda",
+            factory="tests.bench.test_bench_gpu:build_on_cuda",
         )
     )
     assert record.status == "complete", record.reason
@@ -227,7 +227,7 @@ def test_a_gpu_that_runs_out_of_memory_is_told(device: torch.device) -> None:
         toy_plan(
             device="cuda",
             backend=None,
-            factory="tests.harness.bench.test_bench_gpu:build_too_large",
+            factory="tests.bench.test_bench_gpu:build_too_large",
         )
     )
     assert record.status == "failed"

@@ -11,7 +11,7 @@ import pytest
 
 from harness.record import run_index, storage
 from harness.record.store import Store
-from tests.harness.stored_runs import record, samples
+from tests.record.stored_runs import record, samples
 
 if TYPE_CHECKING:
     from pathlib import Path
