@@ -17,11 +17,20 @@ StoreOption = Annotated[
 DeviceOption = Annotated[
     str | None,
     typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="cpu, cuda, cuda:1, or emulated:B200 for a GPU that is not here, whose times are "
+        "modelled [default: cuda where there is one]",
+    ),
+]
+RealDeviceOption = Annotated[
+    str | None,
+    typer.Option(
         "--device", metavar="DEVICE", help="cpu, cuda, cuda:1 [default: cuda where there is one]"
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document last, after the table.")
+    bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
 ]
 PrecisionOption = Annotated[
     str,

@@ -93,6 +93,23 @@ def new_sites(report: AuditReport, baseline: AuditReport) -> tuple[Site, ...]:
     return tuple(fresh)
 
 
+def since_baseline(report: AuditReport, baseline: AuditReport) -> AuditReport:
+    """The report with only those sites, findings and figures of sites that `baseline` lacks.
+
+    `syncs_per_step` stays that of the whole step; `new_syncs_per_step` is that of the new sites.
+    """
+    sites = new_sites(report, baseline)
+    places = {(site.file, site.line) for site in sites}
+    return msgspec.structs.replace(
+        report,
+        sites=sites,
+        new_syncs_per_step=sum(site.count_per_step * site.syncs_per_call for site in sites),
+        findings=tuple(f for f in report.findings if (f.file, f.line) in places),
+        redundant_groups=(),
+        repeated_across_steps=(),
+    )
+
+
 def _by_cost(sites: Sequence[Site]) -> list[Site]:
     return sorted(
         sites, key=lambda s: (-(s.exposed_ms or 0.0), -s.count_per_step * s.syncs_per_call)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from harness.record.audit_report import Times
+
 
 @contextmanager
 def _without_cyclic_gc() -> Iterator[None]:
@@ -48,3 +50,8 @@ def load_trace(
             if builder.full:
                 break
         return builder.build(reader.metadata, reader.notes)
+
+
+def times_of(trace: Trace) -> Times:
+    """Whether the trace was recorded by a clock, or written from the emulator's model of one."""
+    return "modelled" if trace.metadata.get("source") == "modelled" else "measured"
