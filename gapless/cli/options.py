@@ -14,6 +14,15 @@ StoreOption = Annotated[
         help="Where records are kept: a folder or an fsspec URL [default: $GAPLESS_STORE, results]",
     ),
 ]
+ReadStoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="DIR|URL",
+        help="Where records are kept: a folder or an fsspec URL [default: $GAPLESS_STORE, results, "
+        "or the records that ship with gapless]",
+    ),
+]
 DeviceOption = Annotated[
     str | None,
     typer.Option(

@@ -35,8 +35,32 @@ def test_runs_as_json(store: Store) -> None:
     assert {one["name"] for one in listed["problems"]} == {"newer", "bad", "torn"}
     run_id = listed["runs"][0]["id"]
     assert web.get(f"/api/runs/{run_id}").json()["scenario"]["name"] == "synthetic-packed"
-    assert web.get("/api/runs?gpu=none").json()["num_runs"] == 0
+    assert web.get("/api/runs?gpu=CPU").json()["num_runs"] == 1
+    assert web.get("/api/runs?until=2020-01-01").json()["num_runs"] == 0
     assert web.get("/api/report").json()["verdict"].startswith("Measured")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("gpuu=cpu", "There is no filter 'gpuu'; choose scenario, model, gpu"),
+        ("gpu=none", "No run has the gpu 'none'; choose cpu."),
+        ("source=published", "choose measured or modelled"),
+        ("since=yesterday", "write it as 2026-01-31"),
+        ("since=2026-02-30", "is no day"),
+        ("since=2026-02-01&since=2026-03-01", "takes one day, not 2"),
+        ("since=2026-02-01&until=2026-01-01", "swap since and until"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused_with_the_choices(
+    store: Store, query: str, says: str
+) -> None:
+    fill_one(store)
+    web = client(store)
+    for route in ("runs", "report"):
+        answer = web.get(f"/api/{route}?{query}")
+        assert answer.status_code == 400
+        assert says in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -117,13 +141,16 @@ def test_export_needs_a_run_and_a_file_name(
 ) -> None:
     words = ["export", "--store", store.root]
     assert main([*words, str(tmp_path / "out.html")]) == 2
-    assert "no run that the filters keep" in capsys.readouterr().err
+    assert f"There is no store {store.root}" in capsys.readouterr().err
+    Path(store.root).mkdir()
+    assert main([*words, str(tmp_path / "out.html")]) == 2
+    assert "has no run; measure with" in capsys.readouterr().err
     fill_one(store)
     assert main([*words, str(tmp_path / "out")]) == 2
     assert main([*words, str(tmp_path / "out.html"), "--plotlyjs", "x"]) == 2
     assert main([*words, str(tmp_path / "out.html")]) == 0
     assert main([*words, str(tmp_path / "site"), "--site"]) == 0
-    assert "1 runs" in capsys.readouterr().out
+    assert "1 run: " in capsys.readouterr().out
 
 
 def test_data_charts_and_export_need_no_streamlit_and_no_torch() -> None:
