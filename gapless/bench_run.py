@@ -12,7 +12,7 @@ from gapless import factory
 from gapless.arms import Choices, parse_arms
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
-from harness.record.store import STORE_VARIABLE
+from harness.record.storage import STORE_VARIABLE
 from optimizations.optimization_catalogue import NAMES, create
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get

@@ -10,7 +10,7 @@ import typer
 
 from dashboard.filters import Filters, parse_filters
 from harness.errors import UsageError
-from harness.record.store import STORE_VARIABLE
+from harness.record.storage import STORE_VARIABLE
 
 ScenarioFilter = Annotated[
     list[str] | None,

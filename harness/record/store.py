@@ -33,8 +33,6 @@ from harness.record.run_index import INDEX_MIN_RUNS, IndexEntry, index_file, loa
 from harness.record.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, decode_samples, encode_samples
 from harness.record.storage import RUN_FILE, SAMPLES_FILE, Item, open_storage
 
-STORE_VARIABLE = "GAPLESS_STORE"
-"""Environment variable that names the store where none is given."""
 MAX_INLINE_SAMPLES = 2_000
 """Up to this many raw samples are also kept in `run.json`, for readers without Parquet."""
 MAX_RUN_BYTES = 32 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,8 @@ def test_public_needs_a_login_or_plain_words(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    fill_one(store)
+    monkeypatch.setattr(verb, "_require_free", lambda *_: None)
     monkeypatch.setattr(login, "secrets_files", lambda: (tmp_path / "secrets.toml",))
     started: list[list[str]] = []
     monkeypatch.setattr(verb.os, "execve", lambda _, line, env: started.append([*line, env]))
@@ -118,6 +121,21 @@ def test_a_complete_login_is_enough(
     monkeypatch.setattr(login, "secrets_files", lambda: (secrets,))
     monkeypatch.setattr(login.importlib.util, "find_spec", lambda _: object())
     assert login.missing_login() is None
+
+
+def test_a_port_in_use_is_bad_usage(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_one(store)
+    monkeypatch.setattr(verb.os, "execve", lambda *_: pytest.fail("it started"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["dashboard", "--store", store.root, "--port", str(port)]) == 2
+    error = capsys.readouterr().err
+    assert f"Port {port} of 127.0.0.1 cannot be used" in error
+    assert "give another --port" in error
 
 
 def test_by_default_only_this_machine_can_reach_it() -> None:
