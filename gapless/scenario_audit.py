@@ -52,17 +52,20 @@ def audit_scenario(
     if scale == "experts" and scenario.sizes.num_experts is None:
         raise UsageError(f"{scenario.model} has no experts to scale; use --scale layers.")
 
-    def run(one: Scenario, built: BuildOptions, how: Mode) -> AuditReport:
-        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **settings)
+    def run(one: Scenario, built: BuildOptions, how: Mode, **asked: Any) -> AuditReport:
+        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **asked)
 
-    report = run(scenario, options, mode)
+    report = run(scenario, options, mode, **settings)
     if scale is None:
         return report
+    # What is asked of the clock, such as a file for the timeline, is about the size asked for.
+    counting = {name: value for name, value in settings.items() if name != "clock"}
     small = {
         sizes: run(
             _resized(scenario, sizes),
             msgspec.structs.replace(options, num_layers=sizes.layers, fit="narrow", tokens=None),
             "values",
+            **counting,
         )
         for sizes in _small_sizes(scale)
     }

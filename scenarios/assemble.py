@@ -9,7 +9,7 @@ import torch
 
 from harness.errors import UsageError
 from harness.record.records import InputSummary, ScenarioRecord
-from scenarios.batches import make_batches
+from scenarios.batches import check_documents, make_batches
 from scenarios.build import (
     prepare_training,
     pretrained_model,
@@ -50,6 +50,8 @@ class _Plan:
 def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
+    if options.documents is not None:
+        check_documents(options.documents, plan.num_tokens)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
     attention = plan.attention
     if attention in PACKED_ATTENTION:
