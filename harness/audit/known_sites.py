@@ -6,6 +6,7 @@ one lies between, and op, kind and phase; not by its line number, which every ed
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,7 +74,8 @@ def read_baseline(path: str | Path) -> AuditReport:
         return from_json(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path} holds no audit report; write one with `gapless audit TARGET --json > {path}`."
+            f"{path} holds no audit report; write one with `gapless audit TARGET --json > "
+            f"{shlex.quote(str(path))}`."
         ) from error
 
 

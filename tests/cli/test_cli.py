@@ -222,6 +222,18 @@ def test_figures_are_shown_where_the_store_fails_after_the_run(capsys, monkeypat
     assert captured.err.endswith("the disk is full.\n")
 
 
+def test_a_store_in_memory_says_that_nothing_is_kept(
+    capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.bench.runner.run_plan", lambda plan, **_: (record(), ()))
+    words = ["bench", SCENARIO, "--arm", "packed-metadata=cached", "--store"]
+    assert main([*words, "memory://runs"]) == 0
+    assert "Nothing is kept: memory://runs ends with this process" in capsys.readouterr().out
+    assert main([*words, "runs of ours/"]) == 0
+    assert f"Record: {record().id} under runs of ours/\n" in capsys.readouterr().out
+
+
 def test_list_names_everything_that_can_be_typed(capsys) -> None:
     assert main(["list", "--json", "--device", "cpu"]) == 0
     document = document_of(capsys.readouterr().out)
