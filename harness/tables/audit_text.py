@@ -270,7 +270,7 @@ def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
 def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
     lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:top]]
     if len(findings) > top:
-        lines.append(f"and {len(findings) - top} more findings (--all shows them)")
+        lines.append(f"and {counted(len(findings) - top, 'more finding')} (--all shows them)")
     yield from _listed("What to do", lines)
 
 
@@ -282,7 +282,7 @@ def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
         for group in groups[:_TOP_GROUPS]
     ]
     if len(groups) > _TOP_GROUPS:
-        lines.append(f"and {len(groups) - _TOP_GROUPS} more groups (--json has all)")
+        lines.append(f"and {counted(len(groups) - _TOP_GROUPS, 'more group')} (--json has all)")
     yield from _listed("Computed again from equal inputs", lines)
 
 
