@@ -223,8 +223,8 @@ def _metadata(records: Sequence[RunRecord]) -> Iterable[str]:
         "milliseconds come out for both, within 15 %. The rest does not: the article's steps leave "
         "1.53 and 1.84 s, and a B200 is done with 2,048 tokens in "
         f"{span_text(rest['B200'])}, a GB10 in {span_text(rest['GB10'])}. So the article's steps "
-        "are those of a slower Blackwell and more tokens, or of some twenty accumulated micro-batches of "
-        "the 77 ms above; the last would need masks that cost a twentieth of the "
+        "are those of a slower Blackwell and more tokens, or of some twenty accumulated "
+        "micro-batches of the 77 ms above; the last would need masks that cost a twentieth of the "
         "micro-benchmark's or less. A percentage modelled for a B200 says what the fix does to a "
         "step of that size, not what the article measured."
     )
