@@ -47,4 +47,4 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
         )
 
 
-RULE = Rule(kind="allocator", sites=frozenset({"empty_cache"}), advise=_advise)
+RULE = Rule(kind="allocator", advise=_advise)

@@ -19,6 +19,5 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="explicit-synchronize",
-    sites=frozenset({"explicit_synchronize", "event_synchronize"}),
     advise=_advise,
 )

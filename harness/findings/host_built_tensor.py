@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -104,7 +105,7 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="host-built-tensor",
-    sites=frozenset({"pageable_h2d"}),
+    sites=frozenset({SyncKind.PAGEABLE_H2D}),
     advise=_advise,
     claims=_is_built,
 )

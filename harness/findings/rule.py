@@ -10,6 +10,7 @@ from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
 from harness.findings.statement import Statement, statement_at
 from harness.record.finding import Confidence, Finding, severity_of
+from harness.record.sync_kinds import SyncKind, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,12 +48,12 @@ class Rule:
     """One kind of finding."""
 
     kind: str
-    sites: frozenset[str]
-    """Kinds of waits it may claim."""
     advise: Callable[[Spot], Advice]
+    sites: frozenset[SyncKind] | None = None
+    """Kinds of syncs it may claim; `None` for those that name this finding as theirs."""
     claims: Callable[[Site, Statement | None], bool] | None = None
     """Which of those waits it does claim; `None` for all."""
-    companions: frozenset[str] = field(default_factory=frozenset)
+    companions: frozenset[SyncKind] = field(default_factory=frozenset)
     """Kinds of waits that it takes along where they are in one function with one it claims."""
     by_function: bool = False
     """One finding for each function; else for each line."""
@@ -64,11 +65,11 @@ class Rule:
             index: None if file is None or line is None else statement_at(file, line)
             for index, (file, line, _) in places.items()
         }
+        sites = kinds_of(self.kind) if self.sites is None else self.sites
         claimed = {
             index
             for index, site in enumerate(left)
-            if site.kind in self.sites
-            and (self.claims is None or self.claims(site, statements[index]))
+            if site.kind in sites and (self.claims is None or self.claims(site, statements[index]))
         }
         functions = {(places[i][0], places[i][2]) for i in claimed}
         claimed |= {

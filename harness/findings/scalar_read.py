@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -22,22 +23,22 @@ _LATER = (
 def _advise(spot: Spot) -> Advice:
     kinds = {site.kind for site in spot.sites}
     statement = spot.statement
-    if "per_param_scalar_read" in kinds:
+    if SyncKind.PER_PARAM_SCALAR_READ in kinds:
         return _per_parameter(statement)
-    if "print_tensor" in kinds:
+    if SyncKind.PRINT_TENSOR in kinds:
         return _print(statement, "Formatting a tensor copies its values to the host one by one.")
-    if "found_inf_read" in kinds:
+    if SyncKind.FOUND_INF_READ in kinds:
         return Advice(
             "The gradient scaler reads whether a gradient overflowed before it lets the optimizer "
             "step.",
             ("torch.optim.AdamW(..., fused=True)  # or SGD, Adam: takes found_inf on the device",),
             "bfloat16 needs no scaler at all.",
         )
-    if kinds <= {"bool_branch"} or _decides(statement):
+    if kinds <= {SyncKind.BOOL_BRANCH} or _decides(statement):
         return _branch(statement)
     if _is_printed(statement):
         return _print(statement)
-    return _read(statement, implicit="implicit_scalar_arg" in kinds)
+    return _read(statement, implicit=SyncKind.IMPLICIT_SCALAR_ARG in kinds)
 
 
 def _per_parameter(statement: Statement | None) -> Advice:
@@ -167,13 +168,4 @@ def _text(statement: Statement | None, otherwise: str) -> str:
     return otherwise if statement is None else statement.text()
 
 
-RULE = Rule(
-    kind="scalar-read",
-    sites=frozenset(
-        {
-            "scalar_read", "per_param_scalar_read", "bool_branch", "implicit_scalar_arg",
-            "found_inf_read", "print_tensor",
-        }
-    ),
-    advise=_advise,
-)  # fmt: skip
+RULE = Rule(kind="scalar-read", advise=_advise)

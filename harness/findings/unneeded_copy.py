@@ -6,13 +6,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from harness.findings.rule import Advice, Rule, Spot
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
     from harness.record.audit_report import Site
 
 
-_TO_HOST = frozenset({"d2h_copy", "scalar_read"})
+_TO_HOST = frozenset({SyncKind.D2H_COPY, SyncKind.SCALAR_READ})
 
 
 def _is_unused(site: Site, statement: Statement | None) -> bool:
@@ -62,7 +63,7 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="unneeded-copy",
-    sites=_TO_HOST | {"pageable_h2d", "blocking_pinned_h2d"},
+    sites=_TO_HOST | {SyncKind.PAGEABLE_H2D, SyncKind.BLOCKING_PINNED_H2D},
     advise=_advise,
     claims=_is_unused,
 )
