@@ -21,7 +21,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from harness.audit.emulated.emulated_audit import EmulatedAudit
-from harness.clock.exposed_time import figures_of
+from harness.clock.clock_figures import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from harness.audit.frames import place_of
 from harness.clock.calibration import costs_for
+from harness.clock.clock_figures import ClockFigures, figures_of
 from harness.clock.clock_trace import write_trace
-from harness.clock.exposed_time import ClockFigures, figures_of
 from harness.clock.gpus import find_gpu
 from harness.emulator.device_clock import CEILING, Action, Changes, DeviceClock, play
 from harness.errors import UsageError

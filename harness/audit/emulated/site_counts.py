@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.audit.frames import Point
-    from harness.clock.exposed_time import WaitCost
+    from harness.clock.clock_figures import WaitCost
     from harness.emulator.tensors.op_events import AuditedPhase
     from harness.record.sync_kinds import SyncKind
 

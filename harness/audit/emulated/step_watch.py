@@ -12,7 +12,7 @@ from harness.audit.emulated.site_counts import Counts
 from harness.audit.emulated.tally import Tally
 from harness.audit.emulated.value_numbers import ValueNumbers
 from harness.audit.frames import CodeBook
-from harness.clock.exposed_time import figures_of
+from harness.clock.clock_figures import figures_of
 from harness.emulator.tensors.patches import Patches
 from harness.findings.finding_catalogue import with_findings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from harness.audit.emulated.value_numbers import ForwardWork
-    from harness.clock.exposed_time import ClockFigures
+    from harness.clock.clock_figures import ClockFigures
     from harness.clock.queue_timeline import Recording
     from harness.emulator.device import EmulatedDevice
     from harness.emulator.device_clock import DeviceClock
