@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
 DEFAULT_STORE = "results"
-SYNC_PROBE = "gapless.sync_counts:EmulatedSyncProbe"
+SYNC_PROBE = "gapless.sync_counters:EmulatedSyncProbe"
 STORE_VARIABLE = "GAPLESS_STORE"
 """Environment variable that names the store where none is given."""
 

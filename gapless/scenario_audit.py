@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,14 +94,15 @@ def _audit(
         check_requirements(chosen, optimizations, workload.model)
         with attached(chosen, optimizations, workload.model) as switch:
             switch.select("arm")
-            audit.record(warmup == 0)
-            for step in range(warmup + steps):
-                workload.select_batch(step)
+            batches = itertools.count()
+
+            def step() -> None:
+                workload.select_batch(next(batches))
                 workload.forward()
                 workload.backward()
                 workload.optimizer_step()
-                audit.mark_step()
-            audit.record(False)
+
+            audit.run_steps(step)
     return audit.report
 
 
