@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.clock.calibration import costs_for
 from harness.clock.gpus import find_gpu
+from harness.findings.effects import updates
 from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
 from harness.findings.rule import cause_of
@@ -154,6 +155,8 @@ def _instead(statement: Statement | None, group: RedundantGroup) -> tuple[str, .
     if set(group.ops) == {_READ}:
         return bounds_advice(statement).instead
     text = statement.text() if statement is not None else "metadata = ..."
+    if statement is not None and updates(statement):
+        return (f"# compute the value once, and keep the rest of: {text}",)
     if group.across_steps:
         return (f"{text}  # once per length; keep it as a buffer, or cache it by shape",)
     name = _assigned(statement) or "value"

@@ -6,9 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.findings.effects import is_only
 from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
 from harness.findings.statement import Statement, statement_at
+from harness.origin import in_library
 from harness.record.finding import Confidence, Finding, severity_of
 from harness.record.sync_kinds import SyncKind, kinds_of
 
@@ -38,9 +40,33 @@ class Spot(NamedTuple):
     statement: Statement | None
 
     @property
+    def in_library(self) -> bool:
+        """Whether the line is an installed package's, which its user should not edit."""
+        if self.file is None:
+            return False
+        return in_library(self.file) or any(
+            site.library is not None and site.library.startswith(f"{self.file}:")
+            for site in self.sites
+        )
+
+    @property
     def site(self) -> Site:
         """The site with the most waits."""
         return max(self.sites, key=lambda site: site.count_per_step * site.syncs_per_call)
+
+
+def leave_out(spot: Spot, what: str, *calls: str) -> str:
+    """Advice to do without `what`, such as `the synchronise`, in words that delete nothing else.
+
+    The whole line may go only where it is the user's and does nothing but make one of `calls`.
+    """
+    if spot.in_library:
+        return f"# a library's line: look for its option to leave {what} out, or tell its authors"
+    if spot.statement is None:
+        return f"# where the code is yours: drop {what}"
+    if is_only(spot.statement, *calls):
+        return f"# delete: {spot.statement.text()}"
+    return f"# drop {what}, and keep the rest of: {spot.statement.text()}"
 
 
 @dataclass(frozen=True)

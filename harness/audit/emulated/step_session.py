@@ -18,7 +18,7 @@ from harness.audit.emulated.report_building import build_report
 from harness.audit.emulated.tally import Tally
 from harness.audit.emulated.unread_copies import UnreadCopies
 from harness.audit.emulated.value_numbers import ValueNumbers
-from harness.audit.frames import CodeBook
+from harness.audit.frames import Code, CodeBook
 from harness.clock.clock_figures import figures_of
 from harness.emulator.tensors.patches import Patches
 
@@ -75,6 +75,8 @@ class StepSession:
         redundancy: bool = True,
     ) -> None:
         self.book = CodeBook(user_files)
+        # The line that calls `model.cpu()` copies no tensor of its own.
+        self.book.mark(torch.nn.Module._apply.__code__, Code.LIBRARY)
         self.attribution = Attribution(self.book)
         self._device = device
         self._clock = clock
