@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from scenarios.scenario_catalogue import Scenario
+    from scenarios.scenario_facts import ScenarioFacts
 
 FULL_LOSS_CHUNK_TOKENS = 4096
 """At full size: 2.5 GB of float32 logits at a time with a vocabulary of 151,936."""
@@ -51,7 +51,7 @@ class _Plan:
     device: torch.device
 
 
-def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
+def build_workload(scenario: ScenarioFacts, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
@@ -76,7 +76,7 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     )
 
 
-def build_shapes(scenario: Scenario) -> PreTrainedModel:
+def build_shapes(scenario: ScenarioFacts) -> PreTrainedModel:
     """The scenario's model, narrow and without weights (on `meta`), to ask what applies to it."""
     options = BuildOptions(device="meta")
     return _model(_plan(scenario, options), options)
@@ -106,7 +106,7 @@ def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
     return model
 
 
-def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
+def _plan(scenario: ScenarioFacts, options: BuildOptions) -> _Plan:
     device = _device(options.device)
     published = library_config(scenario.facts)
     changes: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
 
 
 def _check_narrow(
-    scenario: Scenario, published: PreTrainedConfig, changes: Mapping[str, Any]
+    scenario: ScenarioFacts, published: PreTrainedConfig, changes: Mapping[str, Any]
 ) -> None:
     try:
         library_config(changed(scenario.facts, published, changes))
@@ -171,7 +171,7 @@ def _device(name: str) -> torch.device:
 
 
 def _record(
-    scenario: Scenario,
+    scenario: ScenarioFacts,
     options: BuildOptions,
     plan: _Plan,
     model: PreTrainedModel,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from scenarios.build_options import BuildOptions
 from scenarios.configuration import shipped
+from scenarios.scenario_facts import ScenarioFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,25 +19,10 @@ if TYPE_CHECKING:
 
     from scenarios.causal_lm import ModelWorkload
 
-Family = Literal["packed-sft", "moe"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
+class Scenario(ScenarioFacts):
     """A workload: a published model on packed rows of real text."""
-
-    name: str
-    family: Family
-    model: str
-    """Published name of the model configuration."""
-    facts: dict[str, Any] = field(hash=False)
-    """The model's own `config.json`."""
-    optimizations: tuple[str, ...]
-    """Names of the optimizations that apply by default."""
-    attention: str
-    """Default attention: `sdpa-mask` and `varlen` come from `packed-metadata`."""
-    full_tokens: int
-    """Tokens per batch at full size."""
 
     def build(self, options: BuildOptions | None = None) -> ModelWorkload:
         """The model, its batches and its optimizer on the device.
