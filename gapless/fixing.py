@@ -12,6 +12,7 @@ from harness.audit.baseline import identity_of
 from harness.audit.report import AuditReport
 from harness.emulator.patches import Patches
 from harness.errors import UsageError
+from harness.origin import in_library
 from harness.records import Record
 from harness.tables import Table
 
@@ -142,7 +143,7 @@ def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) ->
         name = (finding.optimization or "").partition("=")[0]
         why = off.get(name) or (
             "a library's line that no optimization here reaches"
-            if "site-packages" in (finding.file or "site-packages")
+            if finding.file is None or in_library(finding.file)
             else "code of the target, which --fix does not rewrite"
         )
         yield (

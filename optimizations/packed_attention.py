@@ -102,8 +102,6 @@ def varlen_obstacle(
         return "varlen kernels have no attention sinks; use attention='sdpa-mask'"
     if has_flash_attn():
         return None
-    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
-        return "neither flash-attn nor torch.nn.attention.varlen (torch >= 2.10) is installed"
     if dropout:
         return "torch.nn.attention.varlen has no dropout; install flash-attn or set it to 0"
     if window and "window_size" not in _torch_varlen_parameters():

@@ -25,6 +25,7 @@ import msgspec
 from harness.bench.events import Event, Failed, Stage, encode
 from harness.bench.plan import BenchPlan
 from harness.errors import GaplessError, UsageError
+from harness.origin import in_library, own_package
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,8 +148,13 @@ def _first_line(error: BaseException) -> str:
 def _place(error: BaseException) -> str:
     """The innermost frame that is neither Python's nor an installed package's."""
     frames = traceback.extract_tb(error.__traceback__)
-    installed = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-    own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
+    python = f"{sysconfig.get_path('stdlib')}{os.sep}"
+    own = [
+        frame
+        for frame in frames
+        if own_package(frame.filename)
+        or not (frame.filename.startswith(("<", python)) or in_library(frame.filename))
+    ]
     frame = (own or list(frames))[-1]
     return f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
 

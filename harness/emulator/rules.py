@@ -38,10 +38,8 @@ class Rule:
     """Source file or report it was read from."""
     confidence: str = "high"
     """`high`: source and an independent report; `medium`: source of unknown age; `low`: memory."""
-    since: Version | None = None
-    """First torch version (major, minor) it holds for."""
     until: Version | None = None
-    """First torch version it no longer holds for."""
+    """First torch version (major, minor) it no longer holds for."""
     overload: str | None = None
     """Only this overload; `None` for all."""
 
@@ -71,14 +69,6 @@ RULES: tuple[Rule, ...] = (
         "one per boolean mask on the device",
         when.device_masks,
         _INDEXING,
-    ),
-    Rule(
-        "aten::index",
-        "bool_mask_index",
-        "a boolean mask on the host",
-        when.host_masks,
-        "pytorch#156384",
-        until=(2, 9),
     ),
     Rule(
         "aten::index",
@@ -278,8 +268,10 @@ RULES: tuple[Rule, ...] = (
             when.not_empty,
             "aten/src/ATen/native/BatchLinearAlgebra.cpp: _linalg_check_errors inside the op",
             confidence="medium",
+            until=until,
         )
-        for op in ("aten::cholesky", "aten::cholesky_inverse")
+        # torch 2.14 has `cholesky` under its name in `linalg` only.
+        for op, until in (("aten::cholesky", (2, 14)), ("aten::cholesky_inverse", None))
     ),
     Rule(
         "aten::linalg_matrix_exp",
@@ -288,14 +280,6 @@ RULES: tuple[Rule, ...] = (
         when.larger_than_one_by_one,
         "aten/src/ATen/native/LinearAlgebra.cpp: mexp_impl",
         confidence="low",
-    ),
-    Rule(
-        "aten::multinomial",
-        "argument_validation",
-        "probabilities are checked",
-        when.always(2),
-        "pytorch#134818",
-        until=(2, 6),
     ),
     *(
         Rule(
@@ -391,7 +375,6 @@ def rules_for(op: str, overload: str, version: Version) -> tuple[Rule, ...]:
         for rule in RULES
         if rule.op == op
         and rule.overload in (None, overload)
-        and (rule.since is None or version >= rule.since)
         and (rule.until is None or version < rule.until)
     )
 

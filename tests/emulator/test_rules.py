@@ -17,6 +17,8 @@ def test_each_rule_is_whole(rule: Rule) -> None:
     assert rule.condition
     assert rule.confidence in ("high", "medium", "low")
     assert rule.kind in REMEDIES
+    if rule.until is not None and running_torch_version() >= rule.until:
+        pytest.skip(f"torch {rule.until} and newer have no such op, or do not wait in it")
     namespace, name = rule.op.split("::")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     assert packet is not None, "the op exists in this torch"
@@ -25,11 +27,9 @@ def test_each_rule_is_whole(rule: Rule) -> None:
 
 
 def test_version_bounds_are_honoured() -> None:
-    assert rules_for("aten::multinomial", "default", (2, 5))
-    assert not rules_for("aten::multinomial", "default", (2, 6))
-    assert len(rules_for("aten::index", "Tensor", (2, 8))) == 1 + len(
-        rules_for("aten::index", "Tensor", (2, 13))
-    )
+    assert rules_for("aten::cholesky", "default", (2, 13))
+    assert not rules_for("aten::cholesky", "default", (2, 14))
+    assert rules_for("aten::cholesky_inverse", "default", (2, 14))
     assert running_torch_version() >= (2, 10)
 
 
