@@ -149,8 +149,13 @@ def _torch_varlen_kernel(
 ) -> torch.Tensor:
     from torch.nn.attention import varlen
 
-    options: dict[str, Any] = {"scale": settings.scaling}
-    # The first releases say `is_causal`, later ones a window of which causal is a case.
+    options: dict[str, Any] = {}
+    # The first releases scale by the head size alone and say `is_causal`; later ones take a window,
+    # of which causal is a case.
+    if "scale" in parameters:
+        options["scale"] = settings.scaling
+    elif settings.scaling is not None:
+        query = query * (settings.scaling * query.shape[-1] ** 0.5)
     if "window_size" in parameters:
         options["window_size"] = _causal_window(settings.window)
     else:
