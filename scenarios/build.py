@@ -107,8 +107,7 @@ def _add_lora(model: PreTrainedModel) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UsageError(
-            "The adapter `lora` needs peft, which is not installed; "
-            "run `pip install 'gapless[qlora]'`."
+            "The adapter `lora` needs peft, which is not installed; run `pip install peft`."
         ) from error
     # Experts are stacked parameters, not Linear modules: MoE models get attention adapters.
     dense = getattr(model.config, "num_local_experts", None) is None

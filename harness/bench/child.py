@@ -11,7 +11,6 @@ import ctypes
 import errno
 import faulthandler
 import os
-import resource
 import signal
 import sys
 import sysconfig
@@ -136,6 +135,8 @@ def _write_all(fd: int, content: bytes) -> None:
 
 def _limit_memory(limit_bytes: int | None) -> None:
     if limit_bytes is not None:
+        import resource  # Windows has none
+
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
