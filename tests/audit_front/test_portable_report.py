@@ -5,10 +5,11 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
+from harness import origin
 from harness.audit.portable import portable
 from harness.audit.report import AuditReport, Site, to_json
 
-HOME = Path(__file__).resolve().parent.parent.parent
+HOME = Path(origin.HOME)
 
 
 def test_paths_start_at_the_project_or_at_the_package() -> None:
