@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from harness.audit.emulated import EmulatedAudit
-from harness.emulator.clock_figures import figures_of
+from harness.audit.emulated.emulated_audit import EmulatedAudit
+from harness.clock.exposed_time import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from dashboard.rows.lanes import Timeline, timeline_of
-from harness.audit.report import AuditReport
-from harness.audit.trace.audit import analyse, report_of
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
+from harness.audit.trace.trace_audit import analyse, report_of
 from harness.errors import GaplessError
-from harness.records import Record
+from harness.record.audit_report import AuditReport
+from harness.record.records import Record
 
 LIMITS = TraceLimits(max_bytes=4 << 30, max_events=5_000_000)
 MAX_MEMORY_BYTES = 6 << 30

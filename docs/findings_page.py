@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from docs.stock_models import SPARSE, Setting, audit_setting, settings
 from harness.audit.growth import Sizes, fit_growth
 from harness.origin import below_packages
-from harness.tables import Table, to_markdown
+from harness.tables.grid import Table, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.audit.findings.finding import Finding
+    from harness.record.finding import Finding
 
 PAGE = Path(__file__).resolve().with_name("findings.md")
 DENSE_SIZES = (Sizes(2), Sizes(4))

@@ -20,9 +20,9 @@ import msgspec
 from model_page import page
 from step_account import accounts, check_floor
 
+from gapless.bench_run import variants_of
 from gapless.published_models import SETUPS, model_claims, published_models
-from gapless.reproduce import plan_runs
-from gapless.run import variants_of
+from gapless.published_runs import plan_runs
 from gapless.shipped import shipped_results
 from scenarios.published import CLAIMS
 
@@ -58,9 +58,9 @@ def run_rows(wanted: Sequence[str]) -> None:
 
 def compare_kernels(folder: Path) -> list[dict[str, Any]]:
     """Errors by class for each trace of `TRACES` in `folder`."""
-    from harness.emulator.costs import catalogue_costs
-    from harness.emulator.gpus import find_gpu
-    from harness.recorded_kernels import class_errors, recorded_ops
+    from harness.clock.costs import catalogue_costs
+    from harness.clock.gpus import find_gpu
+    from harness.clock.recorded_kernels import class_errors, recorded_ops
 
     compared = []
     for file, gpu, role in TRACES:

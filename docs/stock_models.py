@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.emulated_audit import audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.audit.emulated import Mode
+    from harness.audit.emulated.emulated_audit import Mode
     from harness.audit.growth import Sizes
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 Batch = Literal["plain", "padded", "packed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from harness import figures
-from harness.machine import clock_resolution_ns, describe_machine, noise_floor
-from harness.records import Comparison, Machine, Record
+from harness.machine.machine import clock_resolution_ns, describe_machine, noise_floor
+from harness.record.records import Comparison, Machine, Record
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.errors import UsageError
-from harness.records import ScenarioRecord
-from optimizations import catalogue
-from scenarios.catalogue import get
-from scenarios.options import PACKED_ATTENTION, BuildOptions
+from harness.record.records import ScenarioRecord
+from optimizations import optimization_catalogue as catalogue
+from scenarios.build_options import PACKED_ATTENTION, BuildOptions
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.workload import Optimization, Workload
     from optimizations.packed_metadata import PackedBackend
-    from scenarios.catalogue import Scenario
+    from scenarios.scenario_catalogue import Scenario
 
 PATH = "gapless.factory:build"
 """How a bench plan names `build`."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.run import applicable
-from harness.records import Record
+from gapless.bench_run import applicable
+from harness.record.records import Record
 from harness.workload import VariantRole
-from optimizations.catalogue import NAMES, create
-from scenarios.catalogue import SCENARIOS
-from scenarios.options import BuildOptions
+from optimizations.optimization_catalogue import NAMES, create
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import SCENARIOS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from harness.workload import Optimization
     from optimizations.packed_metadata import PackedBackend
-    from scenarios.catalogue import Scenario
+    from scenarios.scenario_catalogue import Scenario
 
 PACKED_BACKENDS: tuple[PackedBackend, ...] = ("sdpa-mask", "varlen")
 

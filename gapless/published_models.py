@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.modelled import model_scenario
 from gapless.shipped import shipped_results
-from harness.store import Store
-from scenarios.catalogue import get
+from harness.record.store import Store
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.arms import Choices
-    from gapless.reproduce import ClaimRun
-    from harness.bench.events import Progress
-    from harness.records import RunRecord
+    from gapless.published_runs import ClaimRun
+    from harness.bench.child_events import Progress
+    from harness.record.records import RunRecord
 
 GPU = "B200"
 """What the articles call Blackwell, where they name a GPU at all."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gapless.arms import BASELINE, parse_variants, variant_with_role
+from gapless.bench_run import variants_of
 from gapless.factory import packed_backend
-from gapless.run import variants_of
-from harness.audit.emulated import EmulatedAudit, Mode
+from harness.audit.emulated.emulated_audit import EmulatedAudit, Mode
 from harness.audit.failures import as_workload_error
 from harness.audit.growth import Sizes, with_growth
-from harness.bench.arms import attached, check_requirements
+from harness.bench.arm_switch import attached, check_requirements
 from harness.errors import UsageError
-from optimizations import catalogue
-from scenarios.options import PACKED_ATTENTION
+from optimizations import optimization_catalogue as catalogue
+from scenarios.build_options import PACKED_ATTENTION
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
-    from scenarios.catalogue import Scenario
-    from scenarios.options import BuildOptions
+    from harness.record.audit_report import AuditReport
+    from scenarios.build_options import BuildOptions
+    from scenarios.scenario_catalogue import Scenario
 
 _SMALL_LAYERS = (2, 4)
 _SMALL_EXPERTS = (4, 8)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from harness.audit.emulated import EmulatedAudit
-from harness.audit.render import report_text
+from harness.audit.emulated.emulated_audit import EmulatedAudit
+from harness.tables.audit_text import report_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.audit.live_syncs import SyncRecorder
-    from harness.audit.report import AuditReport
+    from harness.audit.live.live_syncs import SyncRecorder
+    from harness.record.audit_report import AuditReport
 
 
 class SyncAudit(Protocol):
@@ -73,7 +73,7 @@ def open_sync_audit() -> Iterator[SyncAudit]:
     import torch
 
     if torch.cuda.is_available():
-        from harness.audit.live_syncs import SyncRecorder
+        from harness.audit.live.live_syncs import SyncRecorder
 
         with SyncRecorder() as recorder:
             yield RecordedSyncAudit(recorder)

@@ -6,17 +6,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gapless.factory import build
-from harness.audit.emulated import EmulatedAudit
+from harness.audit.emulated.emulated_audit import EmulatedAudit
 from harness.audit.portable import portable
-from harness.bench.arms import attached, resolve_arms
+from harness.bench.arm_switch import attached, resolve_arms
 from harness.bench.sync_probe import SyncsSeen
-from harness.records import PHASES, Phase, SyncCount
+from harness.record.records import PHASES, Phase, SyncCount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.audit.report import AuditReport
     from harness.bench.plan import BenchPlan
+    from harness.record.audit_report import AuditReport
     from harness.workload import Workload
 
 LARGEST_TIME_S = 90.0

@@ -32,7 +32,7 @@ from optimizations.packed_attention import (
     dense_attention,
     varlen_obstacle,
 )
-from optimizations.parity import other_order_tolerance, same_order_tolerance
+from optimizations.tolerances import other_order_tolerance, same_order_tolerance
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:

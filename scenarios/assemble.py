@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.errors import UsageError
-from harness.records import InputSummary, ScenarioRecord
+from harness.record.records import InputSummary, ScenarioRecord
 from scenarios.batches import make_batches
 from scenarios.build import (
     prepare_training,
@@ -16,18 +16,18 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
+from scenarios.build_options import PACKED_ATTENTION, RANDOM
+from scenarios.causal_lm import ModelWorkload
 from scenarios.models import loaded_sizes
 from scenarios.narrow import changed_sizes, narrow_sizes, widths_for
-from scenarios.options import PACKED_ATTENTION, RANDOM
 from scenarios.tokens import load_tokenizer
-from scenarios.workload import ModelWorkload
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from scenarios.catalogue import Scenario
+    from scenarios.build_options import BuildOptions
     from scenarios.models import ModelSizes
-    from scenarios.options import BuildOptions
+    from scenarios.scenario_catalogue import Scenario
 
 FULL_LOSS_CHUNK_TOKENS = 4096
 """At full size: 2.5 GB of float32 logits at a time with a vocabulary of 151,936."""

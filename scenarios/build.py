@@ -13,8 +13,8 @@ from scenarios.models import library_config
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from scenarios.build_options import Adapter
     from scenarios.models import ModelSizes
-    from scenarios.options import Adapter
 
 LORA_RANK = 16
 LORA_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scenarios.build_options import Purpose
     from scenarios.models import ModelSizes
-    from scenarios.options import Purpose
 
 
 @dataclass(frozen=True, kw_only=True)

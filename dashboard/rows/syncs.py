@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.rows.listed import Columns
-from harness import figures
-from harness.records import Phase, Record, Source
+from harness.record.records import Phase, Record, Source
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.attachments import ArmAudit
-    from harness.audit.report import AuditReport, RedundantGroup, Site
-    from harness.records import RunRecord
+    from harness.record.attachments import ArmAudit
+    from harness.record.audit_report import AuditReport, RedundantGroup, Site
+    from harness.record.records import RunRecord
 
 
 class CountRow(Record, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from harness.audit.report import AuditReport, from_json, to_json
 from harness.origin import import_folders
+from harness.record.audit_report import AuditReport, from_json, to_json
 
 
 def portable(report: AuditReport) -> AuditReport:

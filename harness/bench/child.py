@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.bench.events import Event, Failed, Stage, encode
+from harness.bench.child_events import Event, Failed, Stage, encode
 from harness.bench.plan import BenchPlan
 from harness.errors import GaplessError, UsageError
 from harness.origin import in_library, own_package

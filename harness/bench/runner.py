@@ -8,18 +8,18 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from harness.attachments import Attachments
-from harness.bench.assemble import Ending, Seen, assemble_record
-from harness.bench.events import Progress
+from harness.bench.child_events import Progress
 from harness.bench.interrupts import Interrupts
 from harness.bench.process import ChildProcess
+from harness.bench.run_assembly import Ending, Seen, assemble_record
 from harness.errors import UsageError
+from harness.record.attachments import Attachments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.bench.plan import BenchPlan
-    from harness.records import RunRecord, Sample
+    from harness.record.records import RunRecord, Sample
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from gapless.scenario_audit import audit_scenario
-from harness.audit.render import report_text
+from harness.tables.audit_text import report_text
 from optimizations import packed_attention
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 LAYERS, TOKENS = 3, 1024
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="covered by the GPU tests")

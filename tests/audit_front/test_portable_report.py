@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import origin
 from harness.audit.portable import portable
-from harness.audit.report import AuditReport, Site, to_json
+from harness.record.audit_report import AuditReport, Site, to_json
 
 HOME = Path(origin.HOME)
 

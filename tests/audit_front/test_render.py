@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.audit.growth import Growth, Sizes, fit_growth
-from harness.audit.render import report_html, report_text, short_path, sorted_sites
-from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
+from harness.record.audit_report import AuditReport, CopySummary, RedundantGroup, Site
+from harness.tables.audit_text import report_html, report_text, short_path, sorted_sites
 
 
 def site(number: int, **changes: object) -> Site:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from harness.audit.script import audit_script
+from harness.audit.emulated.emulated_script import audit_script
 from harness.errors import UsageError, WorkloadError
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LAYERS = 3

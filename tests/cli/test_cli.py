@@ -207,7 +207,7 @@ def test_a_store_that_cannot_be_written_is_named_before_measuring(capsys, tmp_pa
 
 
 def test_figures_are_shown_where_the_store_fails_after_the_run(capsys, monkeypatch) -> None:
-    from harness.store import Store
+    from harness.record.store import Store
 
     def full(store, run, samples, **_):
         raise StoreError("The store cannot take the run: the disk is full.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.emulator.costs import Costs, catalogue_costs, interpolate
-from harness.emulator.gpus import find_gpu, gpu_names
-from harness.emulator.timeline import QueueTimes
-from harness.emulator.work import Matrix, Work, work_of
+from harness.clock.costs import Costs, catalogue_costs, interpolate
+from harness.clock.gpus import find_gpu, gpu_names
+from harness.clock.op_work import Matrix, Work, work_of
+from harness.clock.queue_timeline import QueueTimes
 from harness.errors import UsageError
 
 aten = torch.ops.aten

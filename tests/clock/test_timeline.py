@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emulator.clock_figures import figures_of, merge
-from harness.emulator.timeline import QueueTimes, Recording, Timeline
+from harness.clock.exposed_time import figures_of, merge
+from harness.clock.queue_timeline import QueueTimes, Recording, Timeline
 
 if TYPE_CHECKING:
-    from harness.emulator.timeline import DeviceRow
+    from harness.clock.queue_timeline import DeviceRow
 
 TIMES = QueueTimes(latency_ns=10, gap_ns=0, limit=4)
 

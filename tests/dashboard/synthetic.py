@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from harness.attachments import ArmAudit
-from harness.audit.report import AuditReport, RedundantGroup, Site
-from harness.records import (
+from harness.record.attachments import ArmAudit
+from harness.record.audit_report import AuditReport, RedundantGroup, Site
+from harness.record.records import (
     PHASES,
     Arm,
     Claim,
@@ -29,8 +29,8 @@ from harness.stats import compare_all, throughput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Source
-    from harness.store import Store
+    from harness.record.records import Source
+    from harness.record.store import Store
 
 FIXES = {
     "packed-metadata": ("per-layer", "cached"),

@@ -14,7 +14,7 @@ from dashboard.trace_child import audit_upload
 from harness.audit.trace import audit_trace
 from harness.errors import UsageError
 
-DATA = Path(__file__).parents[1] / "audit_trace" / "data"
+DATA = Path(__file__).parents[1] / "trace" / "data"
 TRACE = DATA / "a100_control_step1010.json.gz"
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.rules import DERIVATIVE_RULES
+from harness.emulator.rules.sync_rules import DERIVATIVE_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.emulator.events import OpEvent
+    from harness.emulator.tensors.op_events import OpEvent
 
 Step = tuple["Callable[..., torch.Tensor]", tuple[tuple[int, ...], ...]]
 

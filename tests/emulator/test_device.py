@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import nn
 
+from harness.clock.gpus import find_gpu, gpu_names
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.gpus import find_gpu, gpu_names
-from harness.emulator.tensor import EmulatedTensor
+from harness.emulator.tensors.tensor import EmulatedTensor
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.emulator.events import OpEvent
-    from harness.emulator.streams import StreamAction
+    from harness.emulator.tensors.op_events import OpEvent
+    from harness.emulator.tensors.stream_book import StreamAction
 
 
 class Recorder:

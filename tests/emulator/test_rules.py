@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.audit.remedies import REMEDIES
-from harness.emulator.rules import DERIVATIVE_RULES, RULES, Rule, rules_for, running_torch_version
+from harness.emulator.rules.sync_rules import (
+    DERIVATIVE_RULES,
+    RULES,
+    Rule,
+    rules_for,
+    running_torch_version,
+)
+from harness.record.remedies import REMEDIES
 
 ALL_RULES = (*RULES, *(rule for rules in DERIVATIVE_RULES.values() for rule in rules))
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from harness.audit.emulated import audit_callable
-from harness.audit.live_syncs import SyncRecorder
+from harness.audit.emulated.emulated_audit import audit_callable
+from harness.audit.live.live_syncs import SyncRecorder
 from tests.emulator.own_cases import OWN_CASES, OwnCase
 
 if TYPE_CHECKING:

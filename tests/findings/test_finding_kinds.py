@@ -9,15 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness.audit.emulated import EmulatedAudit, audit_callable
-from harness.audit.findings.catalogue import KINDS, find
-from harness.audit.findings.text import finding_lines
-from harness.audit.report import AuditReport, Site, from_json, to_json
+from harness.audit.emulated.emulated_audit import EmulatedAudit, audit_callable
+from harness.findings.finding_catalogue import KINDS, find
+from harness.record.audit_report import AuditReport, Site, from_json, to_json
+from harness.tables.finding_text import finding_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.findings.finding import Finding
+    from harness.record.finding import Finding
 
 Step = "Callable[[], object]"
 
@@ -372,7 +372,7 @@ def report(*sites: Site, **changed: Any) -> AuditReport:
 
 
 def test_time_ranks_before_count() -> None:
-    from harness.audit.report import AuditTimeline
+    from harness.record.audit_report import AuditTimeline
 
     timed = report(
         site(module="often", count_per_step=100.0, exposed_ms=0.001),
@@ -400,7 +400,7 @@ def test_no_wait_is_lost_or_counted_twice() -> None:
 
 
 def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> None:
-    from harness.audit.details import PollingLoop, TraceDetails
+    from harness.record.trace_details import PollingLoop, TraceDetails
 
     polling = PollingLoop(
         site=1, scope="Moe_0", calls=2, reads_per_call=8.0, max_reads_per_call=8, blocked_ms=1.0,
@@ -421,8 +421,8 @@ def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> No
 def test_copies_that_compute_stands_behind(
     on_compute: int, exposed_ms: float, kinds: list[str]
 ) -> None:
-    from harness.audit.details import TraceDetails
-    from harness.audit.report import AuditTimeline
+    from harness.record.audit_report import AuditTimeline
+    from harness.record.trace_details import TraceDetails
 
     traced = report(
         timeline=AuditTimeline(span_ms=100.0),

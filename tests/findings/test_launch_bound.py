@@ -8,16 +8,16 @@ import msgspec
 import pytest
 import torch
 
-from harness.audit.details import SmallKernels, TraceDetails
-from harness.audit.emulated import audit_callable
-from harness.audit.findings.catalogue import find
-from harness.audit.findings.finding import Finding, ranked
-from harness.audit.report import AuditReport, AuditTimeline
+from harness.audit.emulated.emulated_audit import audit_callable
+from harness.findings.finding_catalogue import find
+from harness.record.audit_report import AuditReport, AuditTimeline
+from harness.record.finding import Finding, ranked
+from harness.record.trace_details import SmallKernels, TraceDetails
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.emulated import Mode
+    from harness.audit.emulated.emulated_audit import Mode
 
 
 def launches(idle_ms: float, small: float) -> AuditReport:

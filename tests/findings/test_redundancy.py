@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from harness.audit.emulated import EmulatedAudit, audit_callable
+from harness.audit.emulated.emulated_audit import EmulatedAudit, audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 LAYERS = 3
 Forward = "Callable[[Layer, torch.Tensor, torch.Tensor], torch.Tensor]"

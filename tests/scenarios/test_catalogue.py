@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from harness.errors import UsageError
-from scenarios.catalogue import SCENARIOS, get
+from scenarios.build_options import BuildOptions
 from scenarios.narrow import changed_sizes, narrow_sizes, widths_for
-from scenarios.options import BuildOptions
+from scenarios.scenario_catalogue import SCENARIOS, get
 
 # Parameters of each published model, in billions, as its model card states them.
 PUBLISHED_PARAMETERS = {
@@ -74,7 +74,7 @@ def test_the_catalogue_is_immutable_and_cheap_to_import():
     with pytest.raises(TypeError):
         SCENARIOS["x"] = get("gpt-oss-20b")
     code = (
-        "import sys, scenarios.catalogue, scenarios.published;"
+        "import sys, scenarios.scenario_catalogue, scenarios.published;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'pyarrow')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

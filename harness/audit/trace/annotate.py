@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from harness.audit.trace.audit import Analysis, analyse
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
-from harness.audit.trace.source import ByteSource
-from harness.audit.trace.text import find_event_list
+from harness.audit.trace.trace_audit import Analysis, analyse
+from harness.audit.trace.trace_source import ByteSource
+from harness.audit.trace.trace_text import find_event_list
 from harness.errors import UsageError
 
 if TYPE_CHECKING:

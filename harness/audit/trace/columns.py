@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from harness.audit.trace.apis import api_role
+from harness.audit.trace.runtime_apis import api_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from harness.audit.trace.events import AnyEvent
+    from harness.audit.trace.trace_events import AnyEvent
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]

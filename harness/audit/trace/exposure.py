@@ -20,7 +20,7 @@ from harness.audit.trace.waits import NO_COPY, process_numbers
 
 if TYPE_CHECKING:
     from harness.audit.trace.columns import Bool, Int64, Trace
-    from harness.audit.trace.timeline import DeviceTime
+    from harness.audit.trace.device_timeline import DeviceTime
     from harness.audit.trace.waits import Waits
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.audit.trace.columns import Trace, TraceBuilder
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.reader import EventReader
-from harness.audit.trace.source import ByteSource
+from harness.audit.trace.trace_source import ByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

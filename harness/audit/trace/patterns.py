@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.details import PollingLoop, RepeatedUpload
 from harness.audit.trace.columns import MEMCPY, UNKNOWN
 from harness.audit.trace.links import NO_CALL
 from harness.audit.trace.owners import module_frames, python_line, user_annotations
 from harness.audit.trace.stacks import FrameKind, enclosing_stacks
-from harness.audit.trace.tables import to_ms
+from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import NO_COPY, copy_kind
+from harness.record.trace_details import PollingLoop, RepeatedUpload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.details import SiteCost
-from harness.audit.report import Site
+from harness.audit.trace.api_kinds import wait_kind, waiting_op
 from harness.audit.trace.columns import UNKNOWN
-from harness.audit.trace.kinds import wait_kind, waiting_op
 from harness.audit.trace.stacks import FrameKind
-from harness.audit.trace.tables import to_ms
+from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import NO_COPY, copy_kind
+from harness.record.audit_report import Site
+from harness.record.trace_details import SiteCost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
