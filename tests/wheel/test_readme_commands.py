@@ -61,12 +61,20 @@ SHORTER = {
 
 
 def readme_commands() -> list[str]:
-    """The lines of its shell blocks that begin with `gapless`, and what stands in its text."""
+    """The lines of its shell blocks that begin with `gapless`, and the commands in its text.
+
+    A verb alone in the text is a mention where the page gives it with arguments, too.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     commands = [re.sub(r"\s+#.*", "", line) for line in lines if line.startswith("gapless ")]
-    return list(dict.fromkeys([*commands, *re.findall(r"`(gapless [a-z][^`]*)`", text)]))
+    with_arguments = {command.split()[1] for command in commands}
+    for command in re.findall(r"`(gapless [a-z][^`]*)`", text):
+        _, verb, *words = command.split()
+        if words or verb not in with_arguments:
+            commands.append(command)
+    return list(dict.fromkeys(commands))
 
 
 def test_the_readme_has_its_commands() -> None:
@@ -79,7 +87,7 @@ def test_the_readme_has_its_commands() -> None:
 )
 def test_a_command_of_the_readme(command: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    trace = ROOT / "tests" / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+    trace = ROOT / "tests" / "trace" / "data" / "a100_control_step1010.json.gz"
     shutil.copy(trace, tmp_path / "trace.json.gz")
     verb, *words = shlex.split(command)[1:]
     done = subprocess.run(
