@@ -85,7 +85,10 @@ def test_the_readme_has_its_commands() -> None:
 @pytest.mark.parametrize(
     "command", [words for words in readme_commands() if words != "gapless dashboard"]
 )
-def test_a_command_of_the_readme(command: str, tmp_path: Path) -> None:
+def test_a_command_of_the_readme(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GAPLESS_STORE")  # as a user has it: `results` here, or what came with it
     (tmp_path / "train.py").write_text(TRAIN)
     trace = ROOT / "tests" / "trace" / "data" / "a100_control_step1010.json.gz"
     shutil.copy(trace, tmp_path / "trace.json.gz")
