@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.origin import below_packages
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
 
@@ -68,15 +68,10 @@ def sorted_sites(report: AuditReport) -> list[Site]:
 
 def short_path(file: str) -> str:
     """A file as a reader knows it: below the working folder, or from its package on."""
-    path = Path(file)
-    parts = path.parts
-    for folder in ("site-packages", "dist-packages"):
-        if folder in parts:
-            return str(Path(*parts[parts.index(folder) + 1 :]))
-    if path.is_absolute():
-        relative = os.path.relpath(path)
-        return file if relative.startswith("..") else relative
-    return file
+    short, here = below_packages(file), Path.cwd()
+    if Path(short).is_relative_to(here):
+        return str(Path(short).relative_to(here))
+    return short
 
 
 def number(value: float) -> str:

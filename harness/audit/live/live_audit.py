@@ -45,7 +45,11 @@ def _profiler() -> profile:
     except (ImportError, TypeError):
         config = None
     return profile(
-        activities=_activities(), record_shapes=True, with_stack=True, experimental_config=config
+        activities=_activities(),
+        record_shapes=True,
+        with_stack=True,
+        acc_events=True,
+        experimental_config=config,
     )
 
 
