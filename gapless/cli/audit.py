@@ -30,6 +30,15 @@ def command(
     scenario: Annotated[
         str | None, _option("scenario", flag="--scenario", help="A name from `gapless list`.")
     ] = None,
+    config: Annotated[
+        str | None,
+        _option(
+            "config",
+            flag="--config",
+            metavar="FILE|DIR|ID",
+            help="The config.json of any causal language model.",
+        ),
+    ] = None,
     fit: Annotated[
         str | None,
         _option(
@@ -45,7 +54,7 @@ def command(
             "arm",
             flag="--arm",
             metavar="OPT=VARIANT[,...]",
-            help="An arm of the scenario [default: its baseline]",
+            help="An arm [default: the baseline]",
         ),
     ] = None,
     attention: Annotated[
@@ -223,13 +232,14 @@ def command(
     one. An option that is not for the target at hand is refused.
     """
     named = given(ctx, locals())
-    kind = kind_of(target or (), scenario)
+    words = target or []
+    kind = kind_of(words, scenario, config)
 
     from gapless.cli.audit_refusals import refuse_other_kinds, refuse_without_effect
     from gapless.cli.audit_runs import carry_out
     from gapless.cli.results import results_of
 
-    refuse_other_kinds(ctx, kind, named, scenario or " ".join(target or ()))
+    refuse_other_kinds(ctx, kind, named, scenario or config or " ".join(words))
     options = msgspec.convert(named, KINDS[kind])
     refuse_without_effect(ctx, options)
     with results_of(options.json) as results:

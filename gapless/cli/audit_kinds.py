@@ -74,10 +74,9 @@ class ScriptOptions(CallableOptions, frozen=True, kw_only=True):
     """A whole script; what follows its name are its own arguments."""
 
 
-class ScenarioOptions(StepOptions, frozen=True, kw_only=True):
-    """A scenario of the catalogue, always on an emulated GPU."""
+class ModelOptions(StepOptions, frozen=True, kw_only=True):
+    """A model that is built here, always on an emulated GPU."""
 
-    scenario: str
     fit: Literal["narrow", "full"] = "narrow"
     arm: str | None = None
     attention: str | None = None
@@ -97,6 +96,18 @@ class ScenarioOptions(StepOptions, frozen=True, kw_only=True):
             "num_layers": self.layers,
         }
         return {name: value for name, value in chosen.items() if value is not None}
+
+
+class ScenarioOptions(ModelOptions, frozen=True, kw_only=True):
+    """A scenario of the catalogue."""
+
+    scenario: str
+
+
+class ConfigOptions(ModelOptions, frozen=True, kw_only=True):
+    """A model's own configuration."""
+
+    config: str
 
 
 class FolderOptions(ReportOptions, frozen=True, kw_only=True):
@@ -119,12 +130,13 @@ class PairOptions(AuditOptions, frozen=True, kw_only=True):
     target: tuple[str, ...]
 
 
-Options = CallableOptions | ScenarioOptions | FolderOptions | PairOptions
+Options = CallableOptions | ScenarioOptions | ConfigOptions | FolderOptions | PairOptions
 
 KINDS: Mapping[str, type[Options]] = {
     "a callable": CallableOptions,
     "a script": ScriptOptions,
     "a scenario": ScenarioOptions,
+    "a configuration": ConfigOptions,
     "a trace": TraceOptions,
     "a folder of traces": FolderOptions,
     "a pair of traces": PairOptions,
@@ -146,12 +158,16 @@ def panel_of(name: str) -> str:
     return f"For {kinds_of(name)}"
 
 
-def kind_of(words: Sequence[str], scenario: str | None) -> str:
+def kind_of(words: Sequence[str], scenario: str | None = None, config: str | None = None) -> str:
     """Which of `KINDS` a command line names. Raises `UsageError` where it names none, or two."""
-    if (scenario is None) == (not words):
-        raise UsageError("Name one thing to audit: a step, a script, a trace, or --scenario NAME.")
+    if [bool(words), scenario is not None, config is not None].count(True) != 1:
+        raise UsageError(
+            "Name one thing to audit: a step, a script, a trace, --scenario NAME or --config FILE."
+        )
     if scenario is not None:
         return "a scenario"
+    if config is not None:
+        return "a configuration"
     if _is_trace(words[0]):
         if len(words) > 2:
             raise UsageError(f"Two traces can be compared, not {len(words)}; name two.")

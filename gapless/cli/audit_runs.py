@@ -13,6 +13,7 @@ import typer
 from gapless.cli.audit_kinds import (
     DEFAULT_GPU,
     CallableOptions,
+    ConfigOptions,
     FolderOptions,
     PairOptions,
     ScenarioOptions,
@@ -37,8 +38,8 @@ def carry_out(ctx: typer.Context, options: Options, results: Results) -> None:
     """Audit what `options` name. Exits with 1 where `--fail-on new` finds something new."""
     if isinstance(options, CallableOptions):
         _audit_program(ctx, options, results)
-    elif isinstance(options, ScenarioOptions):
-        _audit_scenario(options, results)
+    elif isinstance(options, ScenarioOptions | ConfigOptions):
+        _audit_model(options, results)
     elif isinstance(options, FolderOptions):
         _audit_trace(options, results)
     elif isinstance(options, PairOptions):
@@ -75,12 +76,15 @@ def _audit_program(ctx: typer.Context, options: CallableOptions, results: Result
     _show(_with_races_told(audit(), options), baseline, options, results)
 
 
-def _audit_scenario(options: ScenarioOptions, results: Results) -> None:
+def _audit_model(options: ScenarioOptions | ConfigOptions, results: Results) -> None:
+    from gapless.configured import choose_scenario
     from gapless.scenario_audit import audit_scenario, best_arm
     from scenarios.build_options import BuildOptions
-    from scenarios.scenario_catalogue import get
 
-    scenario = get(options.scenario)
+    if isinstance(options, ScenarioOptions):
+        scenario = choose_scenario(options.scenario, None)
+    else:
+        scenario = choose_scenario(None, options.config)
     build = BuildOptions.from_mapping(options.build)
 
     def audit(arm: str | None) -> AuditReport:

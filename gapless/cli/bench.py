@@ -12,6 +12,7 @@ from gapless.cli.option_rules import refuse
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
+    ConfigOption,
     DeviceOption,
     DocumentsOption,
     JsonOption,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 def command(
     ctx: typer.Context,
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = None,
+    config: ConfigOption = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,12 +121,12 @@ def command(
             refuse(ctx, name, "is about the record, and --dry-run makes none")
 
     from gapless.bench_run import applicable, default_device, make_plan, variants_of
+    from gapless.configured import choose_scenario
     from scenarios.build_options import BuildOptions
-    from scenarios.scenario_catalogue import get
 
     place = device or default_device()
     check_keeping(ctx, store, no_store, device=place)
-    chosen = get(scenario)
+    chosen = choose_scenario(scenario, config)
     arms = _arms(
         variants_of(applicable(chosen)),
         texts=arm or [],

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dashboard.filters import Filters, parse_filters
+from gapless.shipped import shipped_results
 from harness.errors import UsageError
 from harness.record.storage import STORE_VARIABLE
 
@@ -78,5 +79,4 @@ def store_to_read(store: str | None) -> str:
             origin = "" if store else f", which ${STORE_VARIABLE} names"
             raise UsageError(f"There is no store {named}{origin}; give the folder of some runs.")
         return named
-    shipped = Path(__file__).resolve().parents[2] / "results"
-    return "results" if Path("results").is_dir() or not shipped.is_dir() else str(shipped)
+    return "results" if Path("results").is_dir() else str(shipped_results())

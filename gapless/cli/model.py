@@ -13,6 +13,7 @@ from gapless.cli.option_rules import refuse
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
+    ConfigOption,
     DocumentsOption,
     JsonOption,
     LayersOption,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 def command(
     ctx: typer.Context,
-    scenario: ScenarioArgument,
     gpu: Annotated[
         list[str],
         typer.Option("--gpu", metavar="GPU", help="A GPU of the catalogue; may be repeated."),
@@ -52,6 +52,8 @@ def command(
             "comes first by itself.",
         ),
     ],
+    scenario: ScenarioArgument = None,
+    config: ConfigOption = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,15 +95,15 @@ def command(
     """
     from gapless.arms import parse_arms, parse_variants
     from gapless.bench_run import applicable, check_store, default_store, variants_of
+    from gapless.configured import choose_scenario
     from gapless.modelled import modelled_table, parse_sweep, points
-    from scenarios.scenario_catalogue import get
 
     check_keeping(ctx, store, no_store)
     swept = parse_sweep(sweep or ())
     for name in swept:
         if name in ctx.params:
             refuse(ctx, name, f"has no effect beside --sweep {name}=...")
-    chosen = get(scenario)
+    chosen = choose_scenario(scenario, config)
     choices = variants_of(applicable(chosen))
     settings = parse_variants(",".join(setting), choices) if setting else {}
     asked = {

@@ -153,7 +153,7 @@ def test_a_scenario_as_one_arm_computes_it(run: Any) -> None:
         (
             ("steps.py:build", "--scale", "layers"),
             2,
-            "--scale is for a scenario, and steps.py:build is a callable",
+            "--scale is for a scenario or a configuration, and steps",
         ),
         (("steps.py:huge", "--values"), 2, "audit shapes only (--shapes)"),
         (("--scenario", "gpt-oss-21b"), 2, "gpt-oss-20b"),

@@ -12,6 +12,7 @@ import torch
 
 from gapless.cli.audit_kinds import kind_of, kinds_of
 from gapless.cli.main import main
+from harness.errors import UsageError
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="audits are live on a machine with a GPU"
@@ -60,11 +61,18 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
         (["t.json.gz"], "a trace"),
         (["."], "a folder of traces"),
         (["a.json", "b.json.gz"], "a pair of traces"),
-        ([], "a scenario"),
     ],
 )
 def test_a_target_has_one_kind(words: list[str], kind: str) -> None:
-    assert kind_of(words, None if words else "gpt-oss-20b") == kind
+    assert kind_of(words) == kind
+
+
+def test_a_model_is_named_in_place_of_a_target() -> None:
+    assert kind_of([], scenario="gpt-oss-20b") == "a scenario"
+    assert kind_of([], config="config.json") == "a configuration"
+    for named in ({}, {"scenario": "a", "config": "b"}):
+        with pytest.raises(UsageError, match="Name one thing to audit"):
+            kind_of([], **named)
 
 
 def test_the_help_lists_options_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,14 +94,14 @@ def test_the_help_lists_options_by_kind(capsys: pytest.CaptureFixture[str]) -> N
     [
         (
             ["steps.py:build", "--layers", "3"],
-            "--layers is for a scenario, and steps.py:build is a",
+            "--layers is for a scenario or a configuration, and steps.py:build is a",
         ),
-        (["steps.py:build", "--no-checkpointing"], "--no-checkpointing is for a scenario"),
+        (["steps.py:build", "--no-checkpointing"], "--no-checkpointing is for a scenario or"),
         (
             ["t.json", "--gpu", "B200"],
-            "--gpu is for a callable, a script or a scenario, and t.json",
+            "--gpu is for a callable, a script, a scenario or a configuration, and t",
         ),
-        (["t.json", "--without", "x.py:3"], "--without is for a callable, a script or a scenario"),
+        (["t.json", "--without", "x.py:3"], "--without is for a callable, a script, a scenario or"),
         (["t.json", "--timeline", "x.json"], "and t.json is a trace; leave --timeline out"),
         (["t.json", "--on", "B200"], "--on is for"),
         (["--scenario", "gpt-oss-20b", "--annotate", "x"], "is for a trace, and gpt-oss-20b is a"),

@@ -15,6 +15,7 @@ from gapless.cli.main import VERBS, app, main
 from gapless.cli.option_rules import RANGES
 from harness.record.audit_report import AuditReport, Site
 from harness.record.store import Store
+from scenarios.scenario_catalogue import get
 from tests.dashboard import synthetic
 from tests.dashboard.stores import fill_modelled, fill_one
 from tests.toys.small_records import comparison, record
@@ -39,6 +40,7 @@ USES: dict[str, list[str]] = {
     "callable, all of it": ["audit", "steps.py:build", "--all"],
     "script": ["audit", "steps.py"],
     "scenario": ["audit", "--scenario", DENSE],
+    "configuration": ["audit", "--config", "model"],
     "scenario mended": ["audit", "--scenario", DENSE, "--fix"],
     "trace": ["audit", "trace.json"],
     "trace by another's rules": ["audit", "trace.json", "--compat", "hta"],
@@ -68,7 +70,8 @@ USES: dict[str, list[str]] = {
 
 VALUES = {
     "adapter": "none", "annotate": "out.json.gz", "arm": "checkpoint-reload=double-buffer",
-    "attention": "varlen", "baseline": "audit.json", "compat": "hta", "data": "text.txt",
+    "attention": "varlen", "config": "model", "baseline": "audit.json", "compat": "hta",
+    "data": "text.txt",
     "device": "cuda", "documents": "3", "dtype": "bfloat16", "fail_on": "new", "fit": "full",
     "fix": "gone", "gpu": "A100", "layers": "3", "min_blocks": "9", "model": "Synthetic-8B",
     "on": "A100", "only": "routing-gpt-oss-batch", "output": "json", "plotlyjs": "cdn",
@@ -118,13 +121,16 @@ def _watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.chdir(folder)
     for name in ("steps.py", "trace.json", "trace.json.gz", "text.txt"):
         Path(name).touch()
-    for name in ("traces", "other", "runs", "folder"):
+    for name in ("traces", "other", "runs", "folder", "model"):
         Path(name).mkdir()
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("gapless.cli.main.app", COMMAND)
     fill_one(Store("runs"))
     fill_modelled(Store("runs"))
     synthetic.write(Store("runs"), synthetic.record(20, model="/home/ann/models/Synthetic-1B"))
+    Path("model/config.json").write_bytes(
+        msgspec.json.encode(dict(get("llama3.2-1b-packed-sft").facts))
+    )
     _audits(stand_in, monkeypatch)
     _benches(stand_in, monkeypatch)
     _others(stand_in, monkeypatch)
