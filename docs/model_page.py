@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from model_checks import account, cpu, kernels, peers, simplifications
 
 from gapless.modelled import phase_ms
-from gapless.published_models import GPU, SETUPS, command_of
+from gapless.published_models import command_of
 from gapless.published_runs import plan_runs
 from harness.tables import figures
 from harness.tables.grid import Table, to_markdown
 from scenarios.published import CLAIMS, MICROBENCH
+from scenarios.published_setups import GPU, SETUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

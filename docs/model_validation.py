@@ -21,9 +21,10 @@ from model_page import page
 from step_account import accounts, check_floor
 
 from gapless.bench_run import variants_of
-from gapless.published_models import SETUPS, SHIPPED, model_claims, published_models
+from gapless.published_models import SHIPPED, model_claims, published_models
 from gapless.published_runs import plan_runs
 from scenarios.published import CLAIMS
+from scenarios.published_setups import SETUPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

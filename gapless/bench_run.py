@@ -12,7 +12,7 @@ from gapless import factory
 from gapless.arms import Choices, parse_arms
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
-from optimizations.optimization_catalogue import NAMES, create
+from optimizations.optimization_catalogue import all_optimizations, answers
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get
 
@@ -51,15 +51,23 @@ def check_store(root: str) -> None:
         raise StoreError(f"The store {root} cannot be written: {nearest} refuses; name another.")
 
 
-def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
-    """The variants of these optimizations, in the order in which fixes are added; imports torch."""
-    return {name: create(name).variants for name in NAMES if name in names}
+def variants_of(names: Sequence[str] | None = None) -> dict[str, tuple[Variant, ...]]:
+    """The variants of these optimizations, or of all, in the order in which fixes are added."""
+    return {
+        name: optimization.variants
+        for name, optimization in all_optimizations().items()
+        if names is None or name in names
+    }
 
 
 def applicable(scenario: Scenario) -> tuple[str, ...]:
     """Optimizations that have something to do in this scenario, in the order of fixes."""
-    has_experts = scenario.sizes.num_experts is not None
-    return tuple(name for name in NAMES if name != "moe-routing" or has_experts)
+    config = scenario.sizes.describe()
+    return tuple(
+        name
+        for name, optimization in all_optimizations().items()
+        if optimization.applies_to(config) is None
+    )
 
 
 def default_device() -> str:
@@ -79,7 +87,8 @@ def make_plan(
 
     `options.device` names the device as the user does; `limits` are fields of `BenchPlan`.
     """
-    toggled = tuple(name for name in NAMES if any(name in arm.variants for arm in arms))
+    known = all_optimizations()
+    toggled = tuple(name for name in known if any(name in arm.variants for arm in arms))
     device = options.device
     if device.startswith("emulated:"):
         # Code on an emulated GPU sees a CUDA device.
@@ -94,6 +103,8 @@ def make_plan(
         outline=factory.outline(scenario, options),
         device=device,
         arms=with_a_a(tuple(arms)),
+        saved_work={name: work for name in toggled if (work := known[name].saved_work)},
+        answers=answers(),
         **limits,
     )
 
@@ -151,10 +162,10 @@ def bench(
 ) -> RunRecord:
     """Compare arms on one scenario and return the record; `store` also keeps it.
 
-        record = gapless.bench("qwen3-14b-packed-sft", ["packed-metadata=cached"], seconds=30)
+        record = gapless.bench("qwen3-14b-packed-sft", ["NAME=VARIANT"], seconds=30)
 
-    `options` are fields of `scenarios.build_options.BuildOptions`. Raises `UsageError` for a name
-    or an option that does not exist.
+    `gapless list` shows the names. `options` are fields of `scenarios.build_options.BuildOptions`.
+    Raises `UsageError` for a name or an option that does not exist.
     """
     choices: Choices = variants_of()
     plan = make_plan(

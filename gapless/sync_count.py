@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from harness.audit.emulated.emulated_audit import EmulatedAudit
+from harness.findings.answering import with_answers
 from harness.tables.audit_text import report_text
+from optimizations.optimization_catalogue import answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +48,7 @@ class EmulatedSyncAudit:
 
     def explain(self) -> str:
         """Where it waited, as the terminal report has it."""
-        return report_text(self.report)
+        return report_text(with_answers(self.report, answers()))
 
 
 class RecordedSyncAudit:

@@ -9,6 +9,7 @@ import torch
 
 from harness.errors import UsageError
 from harness.record.records import InputSummary, ScenarioRecord
+from harness.workload import PACKED_ATTENTION
 from scenarios.batches import make_batches
 from scenarios.build import (
     prepare_training,
@@ -16,7 +17,7 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
-from scenarios.build_options import PACKED_ATTENTION, RANDOM
+from scenarios.build_options import RANDOM
 from scenarios.causal_lm import ModelWorkload
 from scenarios.models import loaded_sizes
 from scenarios.narrow import changed_sizes, narrow_sizes, widths_for
@@ -52,8 +53,9 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     plan = _plan(scenario, options)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
     attention = plan.attention
-    if attention in PACKED_ATTENTION:
-        # Until `packed-metadata` is attached, the stock model keeps the library's attention.
+    attached = options.attached_attention
+    if attention in (PACKED_ATTENTION if attached is None else attached):
+        # Until an optimization that offers it is attached, the model has the library's attention.
         attention = stock_attention(plan.sizes.model_type)
     if options.weights == RANDOM:
         model = random_model(

@@ -371,6 +371,8 @@ def _traces(
 ) -> None:
     from gapless.trace_tables import comparison_table, compat_table
     from harness.audit import trace
+    from harness.findings.answering import with_answers
+    from optimizations.optimization_catalogue import answers
 
     if len(words) > 2:
         raise UsageError(f"Two traces can be compared, not {len(words)}; name two.")
@@ -388,7 +390,7 @@ def _traces(
         numbers = trace.compat_hta(path)
         shown.table(compat_table(numbers), numbers)
         return
-    report = trace.audit_trace(path)
+    report = with_answers(trace.audit_trace(path), answers())
     done = []
     if annotate is not None:
         trace.annotate(path, annotate)

@@ -23,6 +23,11 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
     inventory = take_inventory(device or default_device())
     _print_scenarios(inventory)
     _print_variants(inventory)
+    print(f"GPUs to emulate: {', '.join(inventory.gpus)}.")
+    if inventory.findings:
+        print(f"Kinds of findings of other packages: {', '.join(inventory.findings)}.")
+    for note in inventory.notes:
+        print(f"Note: {note}")
     if json:
         print(indented(inventory))
 

@@ -46,6 +46,7 @@ from harness.bench.schedule import Pace, StopRule, block_orders
 from harness.bench.timed_device import Backend, open_backend
 from harness.bench.training_state import TrainingState, seed_everything
 from harness.errors import GaplessError, UsageError
+from harness.findings.answering import with_answers
 from harness.machine.machine import describe_machine
 from harness.machine.steadiness import SteadinessMonitor
 from harness.record.attachments import ArmAudit
@@ -386,7 +387,8 @@ class _Run:
         except GaplessError as error:
             self.emit(Noted(text=f"The syncs of arm {arm!r} were not counted: {error}"))
         else:
-            audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
+            report = None if seen.audit is None else with_answers(seen.audit, self.plan.answers)
+            audit = None if report is None else ArmAudit(arm=arm, report=report)
             self.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
             if seen.trace is not None and self._keeps_timeline(arm):
                 self._keep_trace(arm, seen.trace)
