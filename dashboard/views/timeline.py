@@ -67,7 +67,7 @@ def page() -> None:
     if not records:
         shown.empty(
             "No run here kept a timeline: runs on a GPU and modelled ones do. A trace of your own "
-            "opens under “Open a trace”; `gapless list` has the names of optimizations and variants.",
+            "opens under “Open a trace”; `gapless list` has the names for --arm.",
             "gapless model qwen3-8b-packed-sft --gpu B200 --arm OPTIMIZATION=VARIANT",
         )
         return

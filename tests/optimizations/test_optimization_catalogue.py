@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.errors import UsageError
-from optimizations.optimization_catalogue import NAMES, create
+from optimizations.optimization_catalogue import create, names
 
 if TYPE_CHECKING:
     from harness.workload import Optimization
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_every_name_makes_the_optimization_of_that_name(name: str) -> None:
     optimization: Optimization = create(name)
     assert optimization.name == name
