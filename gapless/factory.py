@@ -10,8 +10,7 @@ from gapless.arms import best_variant
 from harness.errors import UsageError
 from harness.record.records import ScenarioRecord
 from harness.workload import PACKED_ATTENTION
-from optimizations import optimization_catalogue as catalogue
-from optimizations.optimization_catalogue import attention_owners
+from optimizations.optimization_catalogue import attention_owners, create
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get
 
@@ -76,7 +75,7 @@ def _attention_conflict(attention: str, offered: list[str], owners: Mapping[str,
             f"choose {' or '.join(offered)}, or leave --attention out."
         )
     owner = owners[attention]
-    choices = {owner: catalogue.create(owner).variants}
+    choices = {owner: create(owner).variants}
     variant = best_variant(choices, owner) or choices[owner][-1].name
     return (
         f"--attention {attention} belongs to {owner}, which no arm toggles; "
@@ -111,5 +110,5 @@ def build(spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]
         raise UsageError(f"The workload cannot be built from this description: {error}.") from error
     scenario = get(wanted.scenario)
     attention = wanted.options.attention or scenario.attention
-    made = {name: catalogue.create(name, attention=attention) for name in wanted.optimizations}
+    made = {name: create(name, attention=attention) for name in wanted.optimizations}
     return scenario.build(wanted.options), made
