@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.bench.interrupts import Interrupts
     from harness.record.attachments import Attachments
     from harness.record.records import Arm, RunRecord, Sample
-    from harness.workload import Variant
+    from harness.workload import Optimization, Variant
     from scenarios.scenario_catalogue import Scenario
 
 DEFAULT_SECONDS = 60.0
@@ -62,12 +62,19 @@ def variants_of(names: Sequence[str] | None = None) -> dict[str, tuple[Variant, 
 
 def applicable(scenario: Scenario) -> tuple[str, ...]:
     """Optimizations that have something to do in this scenario, in the order of fixes."""
-    config = scenario.sizes.describe()
     return tuple(
         name
         for name, optimization in all_optimizations().items()
-        if optimization.applies_to(config) is None
+        if reason_against(optimization, scenario) is None
     )
+
+
+def reason_against(optimization: Optimization, scenario: Scenario) -> str | None:
+    """Why an optimization has nothing to do in this scenario, or `None` if it has."""
+    try:
+        return optimization.applies_to(scenario.sizes.describe())
+    except Exception as error:  # a plug-in's, beside which the others go on
+        return f"its check fails with {type(error).__name__}: {error}"
 
 
 def default_device() -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.bench_run import applicable
+from gapless.bench_run import applicable, reason_against
 from gapless.factory import with_attached_attention
 from harness.clock.gpus import gpu_names
+from harness.errors import UsageError
 from harness.findings.finding_catalogue import KINDS, foreign_rules
 from harness.record.records import Record
 from harness.workload import VariantRole
@@ -93,13 +94,19 @@ def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
 
 def _variant_entries(optimization: Optimization, device: str) -> list[VariantEntry]:
     every = all_scenarios().values()
-    reasons = {one.name: optimization.applies_to(one.sizes.describe()) for one in every}
+    reasons = {one.name: reason_against(optimization, one) for one in every}
     scenario = next((one for one in every if reasons[one.name] is None), None)
     if scenario is None:
         why = next(iter(reasons.values()))
         return _entries(optimization, None, lambda _: f"it applies to no scenario here: {why}")
     options = BuildOptions(device=device, num_layers=1, tokens=64, num_batches=1)
-    model = scenario.build(with_attached_attention(options)).model
+    try:
+        model = scenario.build(with_attached_attention(options)).model
+    except UsageError:
+        raise
+    except Exception as error:  # a plug-in's scenario; the list shows the others
+        failed = f"{scenario.name} cannot be built: {type(error).__name__}: {error}"
+        return _entries(optimization, None, lambda _: failed)
     return [
         entry
         for attention in optimization.attentions or (None,)

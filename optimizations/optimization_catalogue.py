@@ -93,6 +93,8 @@ def checked(value: object) -> Optimization:
     if lacking:
         raise UsageError(f"{made.name} has no method {lacking[0]}")
     _check_variants(made)
+    if isinstance(made.attentions, str):
+        raise UsageError(f"the attentions of {made.name} are one word; give a tuple of names")
     for answer in made.answers:
         name, _, variant = answer.optimization.partition("=")
         if name != made.name or variant not in [one.name for one in made.variants]:

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gapless import inventory
 from harness import plugins
 from harness.clock.gpus import GpuSpec, all_gpus
 from harness.errors import UsageError
 from harness.findings.finding_catalogue import find, foreign_rules
 from harness.record.audit_report import AuditReport, Site
+from harness.record.finding import Answer
+from harness.workload import Optimization, Variant
 from optimizations.optimization_catalogue import all_optimizations, checked
 from scenarios.scenario_catalogue import SCENARIOS, all_scenarios
 from tests.plugins.installed import install
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 OWN_OPTIMIZATIONS = tuple(all_optimizations())
@@ -225,3 +228,47 @@ def test_what_is_no_optimization_is_said(change: tuple[str, str], why: str) -> N
     exec(code, scope)
     with pytest.raises(UsageError, match=why):
         checked(scope["One"])
+
+
+@pytest.mark.parametrize("kinds", [("scalar-read", "polling-loop"), ("scalar-read", "gone")])
+def test_an_answer_to_a_kind_that_nothing_finds_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(inventory, "answers", lambda: (Answer(optimization="a=b", kinds=kinds),))
+    notes = list(inventory._notes())
+    if "gone" not in kinds:
+        assert notes == []
+        return
+    (note,) = notes
+    assert note.startswith("a=b answers findings of the kind gone, which nothing finds here; ")
+    assert "scalar-read" in note
+
+
+class Unfit(Optimization):
+    """Applies to nothing, or fails to say so."""
+
+    name = "unfit"
+    summary = trade_off = "None."
+    variants = (Variant("off", "baseline", "Off."),)
+
+    def __init__(self, reason: str | Exception) -> None:
+        self._reason = reason
+
+    def applies_to(self, config: Mapping[str, object]) -> str | None:
+        if isinstance(self._reason, Exception):
+            raise self._reason
+        return self._reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("no model has wings", "no model has wings"),
+        (KeyError("wings"), "its check fails with KeyError: 'wings'"),
+    ],
+)
+def test_one_that_applies_to_no_scenario_is_listed_with_the_reason(
+    reason: str | Exception, said: str
+) -> None:
+    (entry,) = inventory._variant_entries(Unfit(reason), "cpu")
+    assert entry.missing == f"it applies to no scenario here: {said}"
