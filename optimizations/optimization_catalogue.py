@@ -93,7 +93,8 @@ def checked(value: object) -> Optimization:
     if lacking:
         raise UsageError(f"{made.name} has no method {lacking[0]}")
     _check_variants(made)
-    if isinstance(made.attentions, str):
+    attentions: object = made.attentions
+    if isinstance(attentions, str):
         raise UsageError(f"the attentions of {made.name} are one word; give a tuple of names")
     for answer in made.answers:
         name, _, variant = answer.optimization.partition("=")
