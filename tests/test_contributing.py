@@ -27,7 +27,9 @@ def build():
         hidden_size=32, intermediate_size=64, num_hidden_layers=12, num_attention_heads=4,
         num_key_value_heads=2, vocab_size=128,
     )
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to("cuda")
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.bfloat16
+    ).to("cuda")
     ids = torch.randint(0, 128, (2, 16)).to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     def step():
@@ -122,7 +124,7 @@ def test_the_new_optimization_is_listed(with_optimization: Copy) -> None:
 def test_the_new_optimization_is_timed(with_optimization: Copy) -> None:
     record = with_optimization.gapless(
         "bench", "qwen3-0.6b-packed-sft", "--arm", "attention-kernel=sdpa", "--seconds", "1",
-        "--layers", "1", "--tokens", "64", "--device", "cpu", "--no-store",
+        "--layers", "1", "--tokens", "256", "--device", "cpu", "--no-store",
     )  # fmt: skip
     assert {one["arm"] for one in record["comparisons"]} >= {"attention-kernel=sdpa"}
     assert all(one["passed"] for one in record["parity"])
