@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from scenarios.scenario_catalogue import get
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from transformers import PreTrainedModel
+
     from harness.bench.child_events import Progress
     from harness.bench.interrupts import Interrupts
     from harness.record.attachments import Attachments
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
 DEFAULT_STORE = "results"
-SYNC_PROBE = "gapless.sync_counts:EmulatedSyncProbe"
+SYNC_PROBE = "gapless.sync_counters:EmulatedSyncProbe"
 STORE_VARIABLE = "GAPLESS_STORE"
 """Environment variable that names the store where none is given."""
 
@@ -60,8 +63,9 @@ def variants_of(names: Sequence[str] | None = None) -> dict[str, tuple[Variant, 
     }
 
 
+@cache
 def applicable(scenario: Scenario) -> tuple[str, ...]:
-    """Optimizations that have something to do in this scenario, in the order of fixes."""
+    """Optimizations of which the scenario's model can have a variant, in the order of fixes."""
     return tuple(
         name
         for name, optimization in all_optimizations().items()
@@ -70,11 +74,18 @@ def applicable(scenario: Scenario) -> tuple[str, ...]:
 
 
 def reason_against(optimization: Optimization, scenario: Scenario) -> str | None:
-    """Why an optimization has nothing to do in this scenario, or `None` if it has."""
+    """Why the scenario's model can have no variant of an optimization, or `None` if it can."""
+    model = _shapes(scenario)
     try:
-        return optimization.applies_to(scenario.sizes.describe())
+        reasons = [optimization.requires(model, one.name) for one in optimization.variants]
     except Exception as error:  # a plug-in's, beside which the others go on
         return f"its check fails with {type(error).__name__}: {error}"
+    return None if None in reasons else reasons[0]
+
+
+@cache
+def _shapes(scenario: Scenario) -> PreTrainedModel:
+    return scenario.shapes()
 
 
 def default_device() -> str:

@@ -12,13 +12,12 @@ from harness.record.records import ScenarioRecord
 from harness.workload import PACKED_ATTENTION
 from optimizations.optimization_catalogue import attention_owners, create
 from scenarios.build_options import BuildOptions
-from scenarios.scenario_catalogue import get
+from scenarios.scenario_catalogue import Scenario, all_scenarios, get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.workload import Optimization, Workload
-    from scenarios.scenario_catalogue import Scenario
 
 PATH = "gapless.factory:build"
 """How a bench plan names `build`."""
@@ -31,6 +30,8 @@ class FactorySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to build, as it crosses the process boundary."""
 
     scenario: str
+    configured: Scenario | None = None
+    """The scenario itself, where it is none of the catalogue."""
     options: BuildOptions
     optimizations: tuple[str, ...]
 
@@ -52,8 +53,12 @@ def make_spec(
             raise UsageError(_attention_conflict(attention, offered, owners))
         attention = offered[0] if offered else LIBRARY_ATTENTION
         options = msgspec.structs.replace(options, attention=attention)
-    options = with_attached_attention(options)
-    spec = FactorySpec(scenario=scenario.name, options=options, optimizations=optimizations)
+    spec = FactorySpec(
+        scenario=scenario.name,
+        configured=None if all_scenarios().get(scenario.name) == scenario else scenario,
+        options=with_attached_attention(options),
+        optimizations=optimizations,
+    )
     built: dict[str, Any] = msgspec.to_builtins(spec)
     return built
 
@@ -92,9 +97,7 @@ def outline(scenario: Scenario, options: BuildOptions) -> ScenarioRecord:
         fit=options.fit,
         dtype=options.dtype or "unknown",
         attention=options.attention or scenario.attention,
-        checkpointing=(
-            scenario.checkpointing if options.checkpointing is None else options.checkpointing
-        ),
+        checkpointing=options.checkpointing is not False,
         weights=options.weights,
         adapter=options.adapter,
         seed=options.seed,
@@ -108,7 +111,7 @@ def build(spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]
         wanted = msgspec.convert(dict(spec), FactorySpec)
     except msgspec.ValidationError as error:
         raise UsageError(f"The workload cannot be built from this description: {error}.") from error
-    scenario = get(wanted.scenario)
+    scenario = wanted.configured or get(wanted.scenario)
     attention = wanted.options.attention or scenario.attention
     made = {name: create(name, attention=attention) for name in wanted.optimizations}
     return scenario.build(wanted.options), made

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from gapless.bench_run import applicable, reason_against
 from gapless.factory import with_attached_attention
 from harness.clock.gpus import gpu_names
-from harness.errors import UsageError
 from harness.findings.finding_catalogue import KINDS, foreign_rules
 from harness.record.records import Record
 from harness.workload import VariantRole
 from optimizations.optimization_catalogue import all_optimizations, answers
 from scenarios.build_options import BuildOptions
-from scenarios.scenario_catalogue import all_scenarios
+from scenarios.configuration import library_config
+from scenarios.scenario_catalogue import SCENARIOS, all_scenarios, get
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
 
@@ -66,18 +66,33 @@ class Inventory(Record, frozen=True, kw_only=True):
 
 def take_inventory(device: str) -> Inventory:
     """Ask every variant whether it can run on `device`, on a one-layer model of its scenario."""
+    scenarios, failed = _entries_of_scenarios()
     return Inventory(
         device=device,
-        scenarios=tuple(_scenario_entry(scenario) for scenario in all_scenarios().values()),
+        scenarios=tuple(scenarios.values()),
         variants=tuple(
             entry
             for optimization in all_optimizations().values()
-            for entry in _variant_entries(optimization, device)
+            for entry in _variant_entries(optimization, device, tuple(scenarios))
         ),
         gpus=gpu_names(),
         findings=tuple(plugin.value.kind for plugin in foreign_rules()),
-        notes=tuple(_notes()),
+        notes=(*failed, *_notes()),
     )
+
+
+def _entries_of_scenarios() -> tuple[dict[str, ScenarioEntry], list[str]]:
+    """Scenarios by name, and a sentence for each of another package that cannot be built."""
+    entries: dict[str, ScenarioEntry] = {}
+    failed = []
+    for name, scenario in all_scenarios().items():
+        try:
+            entries[name] = _scenario_entry(scenario)
+        except Exception as error:  # whatever a plug-in's configuration holds
+            if name in SCENARIOS:
+                raise
+            failed.append(f"The scenario {name} cannot be built: {error}")
+    return entries, failed
 
 
 def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
@@ -87,26 +102,21 @@ def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
         family=scenario.family,
         optimizations=applicable(scenario),
         attention=scenario.attention,
-        num_layers=scenario.sizes.num_layers,
+        num_layers=library_config(scenario.facts).num_hidden_layers,
         full_tokens=scenario.full_tokens,
     )
 
 
-def _variant_entries(optimization: Optimization, device: str) -> list[VariantEntry]:
-    every = all_scenarios().values()
-    reasons = {one.name: reason_against(optimization, one) for one in every}
-    scenario = next((one for one in every if reasons[one.name] is None), None)
+def _variant_entries(
+    optimization: Optimization, device: str, scenarios: Sequence[str]
+) -> list[VariantEntry]:
+    reasons = {name: reason_against(optimization, get(name)) for name in scenarios}
+    scenario = next((name for name in scenarios if reasons[name] is None), None)
     if scenario is None:
         why = next(iter(reasons.values()))
         return _entries(optimization, None, lambda _: f"it applies to no scenario here: {why}")
     options = BuildOptions(device=device, num_layers=1, tokens=64, num_batches=1)
-    try:
-        model = scenario.build(with_attached_attention(options)).model
-    except UsageError:
-        raise
-    except Exception as error:  # a plug-in's scenario; the list shows the others
-        failed = f"{scenario.name} cannot be built: {type(error).__name__}: {error}"
-        return _entries(optimization, None, lambda _: failed)
+    model = get(scenario).build(with_attached_attention(options)).model
     return [
         entry
         for attention in optimization.attentions or (None,)

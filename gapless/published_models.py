@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapless.modelled import model_scenario
+from gapless.shipped import shipped_results
 from harness.record.store import Store
 from scenarios.published_setups import SETUPS
 from scenarios.scenario_catalogue import get
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gapless.published_runs import ClaimRun
     from harness.bench.child_events import Progress
     from harness.record.records import RunRecord
-
-SHIPPED = Path(__file__).resolve().parent.parent / "results"
 
 
 def command_of(run: ClaimRun, number: int) -> str:
@@ -51,13 +49,11 @@ def model_claims(
 
 
 @cache
-def published_models(root: Path = SHIPPED) -> tuple[RunRecord, ...]:
-    """The modelled records that ship with the project, newest first; none where they are absent."""
-    if not root.is_dir():
-        return ()
+def published_models() -> tuple[RunRecord, ...]:
+    """The modelled records that come with gapless, newest first."""
     return tuple(
         record
-        for record in Store(str(root)).listing().records
+        for record in Store(str(shipped_results())).listing().records
         if record.source == "modelled"
         and record.status == "complete"
         and record.scenario.fit == "full"

@@ -158,7 +158,11 @@ class Optimization(Protocol):
         ...
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
-        """Why this variant cannot run on this model and machine, or `None` if it can."""
+        """Why this variant cannot run on this model and machine, or `None` if it can.
+
+        It applies to a model that can have one of its variants; that is asked of a model without
+        weights, on `meta`.
+        """
         ...
 
     def attach(self, model: nn.Module) -> Attachment:
@@ -175,13 +179,6 @@ class Optimization(Protocol):
         0.0 asks for equality to the last bit.
         """
         ...
-
-    def applies_to(self, config: Mapping[str, object]) -> str | None:
-        """Why it has nothing to do in models of this configuration, or `None` if it has.
-
-        Asked before anything is built: `config` is the model's sizes by name.
-        """
-        return None
 
     @property
     def removes_syncs(self) -> bool:

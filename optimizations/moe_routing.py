@@ -14,15 +14,11 @@ from harness.workload import Choice, Optimization, Variant
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
     from torch import nn
 
     from optimizations.moe_variants import MoeRoutingAttachment
 
-_NUMBERS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""How configurations call the experts of a layer."""
 _SYNC_FREE_EXPERTS = {
     "batched_mm": "gathers each token's weights and reads nothing",
     "deepgemm": "groups on the device and reads nothing",
@@ -70,11 +66,6 @@ class MoeRouting(Optimization):
             function=r"Experts\.forward$",
         ),
     )
-
-    def applies_to(self, config: Mapping[str, object]) -> str | None:
-        if any(config.get(name) for name in _NUMBERS_OF_EXPERTS):
-            return None
-        return "the model has no experts"
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
         from optimizations.implementation_switch import pretrained_model

@@ -47,6 +47,7 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Attention that comes with an optimization when it is attached; until then the model has the
     library's. `None` is that over packed documents."""
     checkpointing: bool | None = None
+    """Recompute each layer in backward; `None` does so where the model can."""
     dtype: DtypeName | None = None
     adapter: Adapter = "none"
     num_layers: Positive | None = None

@@ -91,6 +91,21 @@ class Copy:
         return found
 
 
+@pytest.mark.slow
+def test_the_new_scenario_is_timed(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    published = (ROOT / "scenarios/configs/Qwen3-0.6B.json").read_text()
+    copy.write("scenarios/configs/Qwen3-Other.json", published)
+    line = '    packed_sft("qwen3-other", "Qwen3-Other", 2048),\n'
+    copy.insert("scenarios/scenario_catalogue.py", "_ALL = (\n", line)
+    record = copy.gapless(
+        "bench", "qwen3-other", "--arm", "packed-metadata=cached", "--seconds", "1", "--layers",
+        "1", "--tokens", "64", "--device", "cpu", "--no-store",
+    )  # fmt: skip
+    assert record["scenario"]["name"] == "qwen3-other"
+    assert record["scenario"]["model"] == "Qwen3-Other"
+
+
 @pytest.fixture(scope="module")
 def with_optimization(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     copy = Copy(tmp_path_factory.mktemp("optimization"))

@@ -5,8 +5,9 @@ Those of other packages, entry points `gapless.findings`, come before all of gap
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -30,12 +31,15 @@ from harness.findings import (
 )
 from harness.findings.rule import Rule
 from harness.record.finding import Finding, ranked
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.plugins import Plugin
     from harness.record.audit_report import AuditReport, Site
+
+    _Finder: TypeAlias = Callable[[AuditReport, list[Site]], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     unneeded_copy.RULE,
@@ -53,7 +57,7 @@ RULES: tuple[Rule, ...] = (
 
 KINDS: tuple[str, ...] = (
     polling_loop.RULE.kind,
-    "rebuilt-metadata",
+    rebuilt_metadata.KIND,
     *(rule.kind for rule in RULES),
     "launch-bound",
 )
@@ -74,60 +78,75 @@ def _checked(value: object) -> Rule:
     return value
 
 
-def find(report: AuditReport, foreign: Sequence[Plugin[Rule]] = ()) -> tuple[Finding, ...]:
-    """All findings of a report, dearest first; each wait belongs to one of them at most."""
+def with_findings(
+    report: AuditReport, foreign: Sequence[Plugin[Rule]] | None = None
+) -> AuditReport:
+    """The report with its findings, costliest first, and the name of a finding at each site.
+
+    Each sync belongs to one finding at most. `foreign`: kinds that claim before those of gapless,
+    by default what is installed. Raises `UsageError` where two of them claim one site.
+    """
     left = _with_polling_of_trace(report)
-    found = _find_foreign(report, left, foreign)
-    found += polling_loop.RULE.find(report, left)
-    found += rebuilt_metadata.find(report, left)
-    for rule in RULES:
-        found += rule.find(report, left)
+    numbers = {id(site): number for number, site in enumerate(left)}
+    found: list[Finding] = []
+    names: dict[int, str] = {}
+    foreign = foreign_rules() if foreign is None else foreign
+    special = _foreign_finders(report, tuple(left), foreign)
+    for kind, find_in in itertools.chain(special, _finders()):
+        before = list(left)
+        found += find_in(report, left)
+        kept = {id(site) for site in left}
+        names.update((numbers[id(site)], kind) for site in before if id(site) not in kept)
     found += allocator.from_trace(report)
     found += serialized_copy.from_trace(report)
     found += launch_bound.find(report)
-    return ranked(found)
+    return msgspec.structs.replace(
+        report,
+        findings=ranked(found),
+        sites=tuple(
+            msgspec.structs.replace(site, finding=names.get(number))
+            for number, site in enumerate(report.sites)
+        ),
+    )
 
 
-def _find_foreign(
-    report: AuditReport, left: list[Site], foreign: Sequence[Plugin[Rule]]
-) -> list[Finding]:
-    """What plug-ins claim among the sites that are `left`; takes it away. One that raises is named
-    and left out. Raises `UsageError` where two claim one site."""
-    found: list[Finding] = []
+def _finders() -> Iterator[tuple[str, _Finder]]:
+    """(kind, what finds it and takes the sites it speaks about), in the order of their claims."""
+    yield polling_loop.RULE.kind, polling_loop.RULE.find
+    yield rebuilt_metadata.KIND, rebuilt_metadata.find
+    for rule in RULES:
+        yield rule.kind, rule.find
+
+
+def _foreign_finders(
+    report: AuditReport, sites: Sequence[Site], foreign: Sequence[Plugin[Rule]]
+) -> Iterator[tuple[str, _Finder]]:
+    """The same of plug-ins. One that raises is named and left out; two that claim one site are an
+    error, since the order in which they are installed says nothing."""
     claimed: dict[int, str] = {}
     for plugin in foreign:
-        rest = list(left)
+        rest = list(sites)
         try:
-            findings = list(plugin.value.find(report, rest))
+            list(plugin.value.find(report, rest))
         except Exception as error:  # whatever foreign code does
             plugins.skip(plugin.label, f"{type(error).__name__}: {error}")
             continue
         kept = {id(site) for site in rest}
-        for index, site in enumerate(left):
+        for site in sites:
             if id(site) in kept:
                 continue
-            if index in claimed:
+            if id(site) in claimed:
                 where = f"{site.file}:{site.line}" if site.file else site.op
-                raise plugins.twice(
-                    f"Two kinds of findings claim {site.kind} at {where}",
-                    claimed[index],
-                    plugin.label,
-                )
-            claimed[index] = plugin.label
-        found += findings
-    left[:] = [site for index, site in enumerate(left) if index not in claimed]
-    return found
+                what = f"Two kinds of findings claim {site.kind} at {where}"
+                raise plugins.twice(what, claimed[id(site)], plugin.label)
+            claimed[id(site)] = plugin.label
+        yield plugin.value.kind, plugin.value.find
 
 
 def _with_polling_of_trace(report: AuditReport) -> list[Site]:
     """The sites; of a trace those are polled that are read often within one call."""
     polled = {loop.site for loop in report.trace.polling} if report.trace is not None else set()
     return [
-        msgspec.structs.replace(site, kind="expert_poll") if number in polled else site
+        msgspec.structs.replace(site, kind=SyncKind.EXPERT_POLL) if number in polled else site
         for number, site in enumerate(report.sites)
     ]
-
-
-def with_findings(report: AuditReport) -> AuditReport:
-    """The report with its findings, those of plug-ins among them."""
-    return msgspec.structs.replace(report, findings=find(report, foreign_rules()))

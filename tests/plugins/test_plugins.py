@@ -11,16 +11,17 @@ from gapless import inventory
 from harness import plugins
 from harness.clock.gpus import GpuSpec, all_gpus
 from harness.errors import UsageError
-from harness.findings.finding_catalogue import find, foreign_rules
+from harness.findings.finding_catalogue import foreign_rules, with_findings
 from harness.record.audit_report import AuditReport, Site
 from harness.record.finding import Answer
+from harness.record.sync_kinds import SyncKind
 from harness.workload import Optimization, Variant
 from optimizations.optimization_catalogue import all_optimizations, checked
 from scenarios.scenario_catalogue import SCENARIOS, all_scenarios
 from tests.plugins.installed import install
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 OWN_OPTIMIZATIONS = tuple(all_optimizations())
@@ -31,9 +32,10 @@ ONE = replace(SCENARIOS["gpt-oss-20b"], name="{name}")
 """
 RULE = """
 from harness.findings.rule import Advice, Rule
+from harness.record.sync_kinds import SyncKind
 def advise(spot):
     return Advice(why="w", instead=("i",), unless="u")
-RULE = Rule(kind="{kind}", sites=frozenset({{"scalar_read"}}), advise=advise)
+RULE = Rule(kind="{kind}", sites=frozenset({{SyncKind.SCALAR_READ}}), advise=advise)
 """
 
 
@@ -135,7 +137,7 @@ def test_a_gpu_is_found_and_one_of_a_taken_name_is_an_error(folder: Path) -> Non
 
 READ = Site(
     op="aten::_local_scalar_dense",
-    kind="scalar_read",
+    kind=SyncKind.SCALAR_READ,
     phase="forward",
     count_per_step=1,
     syncs_per_call=1,
@@ -149,8 +151,8 @@ REPORT = AuditReport(
 
 def test_a_foreign_kind_claims_before_those_of_gapless(folder: Path) -> None:
     install(folder, "rule-one", RULE.format(kind="mine"), findings="x = rule_one:RULE")
-    (own,) = find(REPORT)
-    (found,) = find(REPORT, foreign_rules.__wrapped__())
+    (own,) = with_findings(REPORT, ()).findings
+    (found,) = with_findings(REPORT, foreign_rules.__wrapped__()).findings
     assert (own.kind, found.kind) == ("scalar-read", "mine")
 
 
@@ -160,7 +162,7 @@ def test_two_foreign_kinds_that_claim_one_wait_are_an_error(folder: Path) -> Non
     rules = foreign_rules.__wrapped__()
     with pytest.raises(UsageError, match=r"claim scalar_read at train.py:7, one of rule-one:x and "
                        r"one of rule-two:x; set GAPLESS_PLUGINS_OFF="):  # fmt: skip
-        find(REPORT, rules)
+        with_findings(REPORT, rules)
 
 
 def test_a_kind_of_a_taken_name_is_an_error(folder: Path) -> None:
@@ -174,13 +176,14 @@ def test_a_foreign_kind_that_raises_leaves_the_wait_to_the_others(
 ) -> None:
     code = RULE.format(kind="mine").replace("return", "raise KeyError('gone')\n    return")
     install(folder, "rule-one", code, findings="x = rule_one:RULE")
-    (found,) = find(REPORT, foreign_rules.__wrapped__())
+    (found,) = with_findings(REPORT, foreign_rules.__wrapped__()).findings
     assert found.kind == "scalar-read"
     assert "rule-one:x is left out: KeyError: 'gone'" in capsys.readouterr().err
 
 
 OPTIMIZATION = """
 from harness.record.finding import Answer
+from harness.record.sync_kinds import SyncKind
 from harness.workload import Optimization, Variant
 class One(Optimization):
     name = "{name}"
@@ -254,7 +257,7 @@ class Unfit(Optimization):
     def __init__(self, reason: str | Exception) -> None:
         self._reason = reason
 
-    def applies_to(self, config: Mapping[str, object]) -> str | None:
+    def requires(self, model: object, variant: str) -> str | None:
         if isinstance(self._reason, Exception):
             raise self._reason
         return self._reason
@@ -270,5 +273,5 @@ class Unfit(Optimization):
 def test_one_that_applies_to_no_scenario_is_listed_with_the_reason(
     reason: str | Exception, said: str
 ) -> None:
-    (entry,) = inventory._variant_entries(Unfit(reason), "cpu")
+    (entry,) = inventory._variant_entries(Unfit(reason), "cpu", ["gpt-oss-20b"])
     assert entry.missing == f"it applies to no scenario here: {said}"

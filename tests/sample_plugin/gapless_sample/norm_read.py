@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.findings.rule import Advice, Rule, Spot
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -25,7 +26,7 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="norm-read",
-    sites=frozenset({"scalar_read"}),
+    sites=frozenset({SyncKind.SCALAR_READ}),
     advise=_advise,
     claims=_reads_a_norm,
 )
