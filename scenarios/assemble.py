@@ -9,6 +9,7 @@ import torch
 
 from harness.errors import UsageError
 from harness.record.records import InputSummary, ScenarioRecord
+from harness.workload import PACKED_ATTENTION
 from scenarios.batches import check_documents, make_batches
 from scenarios.build import (
     prepare_training,
@@ -16,7 +17,7 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
-from scenarios.build_options import PACKED_ATTENTION, RANDOM, BuildOptions
+from scenarios.build_options import RANDOM, BuildOptions
 from scenarios.causal_lm import ModelWorkload
 from scenarios.configuration import changed, library_config
 from scenarios.narrow import narrow, resize, widths_for
@@ -86,8 +87,9 @@ def build_shapes(scenario: ScenarioFacts) -> PreTrainedModel:
 
 def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
     attention = plan.attention
-    if attention in PACKED_ATTENTION:
-        # Until `packed-metadata` is attached, the stock model keeps the library's attention.
+    attached = options.attached_attention
+    if attention in (PACKED_ATTENTION if attached is None else attached):
+        # Until an optimization that offers it is attached, the model has the library's attention.
         attention = stock_attention(plan.config)
     if options.weights != RANDOM:
         return pretrained_model(

@@ -111,6 +111,8 @@ def _audit_model(options: ScenarioOptions | ConfigOptions, results: Results) -> 
 def _audit_trace(options: FolderOptions, results: Results) -> None:
     """One trace, or a folder with one of each rank."""
     from harness.audit import trace
+    from harness.findings.answering import with_answers
+    from optimizations.optimization_catalogue import answers
 
     (path,) = options.target
     if isinstance(options, TraceOptions) and options.compat:
@@ -121,7 +123,7 @@ def _audit_trace(options: FolderOptions, results: Results) -> None:
         results.document(numbers)
         return
     baseline = _baseline(options)
-    report = trace.audit_trace(path)
+    report = with_answers(trace.audit_trace(path), answers())
     if isinstance(options, TraceOptions):
         _write_copies(path, options)
     _show(report, baseline, options, results)

@@ -43,7 +43,7 @@ def command(
         typer.Option(
             "--arm",
             metavar="OPT=VARIANT[,...]",
-            help="An arm, such as packed-metadata=cached; may be repeated. "
+            help="An arm, as `gapless list` names optimizations and variants; may be repeated. "
             "`baseline` comes first by itself.",
         ),
     ] = None,

@@ -25,6 +25,11 @@ def command(device: RealDeviceOption = None, json: JsonOption = False) -> None:
         inventory = take_inventory(device or default_device())
         results.table(_scenarios(inventory))
         results.table(_variants(inventory))
+        results.text(f"GPUs to emulate: {', '.join(inventory.gpus)}.")
+        if inventory.findings:
+            results.text(f"Kinds of findings of other packages: {', '.join(inventory.findings)}.")
+        for note in inventory.notes:
+            results.text(f"Note: {note}")
         results.document(inventory)
 
 

@@ -48,8 +48,8 @@ def command(
         typer.Option(
             "--arm",
             metavar="OPT=VARIANT[,...]",
-            help="An arm, such as checkpoint-reload=double-buffer; may be repeated. `baseline` "
-            "comes first by itself.",
+            help="An arm, as `gapless list` names optimizations and variants; may be repeated. "
+            "`baseline` comes first by itself.",
         ),
     ],
     scenario: ScenarioArgument = None,

@@ -101,7 +101,6 @@ def _finding(
         why=_why(groups),
         instead=known.instead if known else _instead(statement, first),
         unless=_unless(first),
-        optimization=known.optimization if known else None,
         file=file or None,
         line=line,
         lines=tuple(sorted(lines | ({line} if line is not None else set()))),

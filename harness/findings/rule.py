@@ -26,7 +26,6 @@ class Advice(NamedTuple):
     why: str
     instead: tuple[str, ...]
     unless: str
-    optimization: str | None = None
     confidence: Confidence = "high"
 
 
@@ -147,7 +146,6 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
         why=advice.why,
         instead=known.instead if known else advice.instead,
         unless=known.unless if known and known.unless else advice.unless,
-        optimization=known.optimization if known else advice.optimization,
         file=spot.file,
         line=spot.line,
         lines=tuple(lines),
@@ -156,6 +154,7 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
         module=common_path(s.module for s in sites if s.module is not None),
         phases=tuple(dict.fromkeys(site.phase for site in sites)),
         count_per_step=sum(site.count_per_step for site in sites),
+        bytes_per_call=max((site.bytes_per_call or 0 for site in sites), default=0) or None,
         syncs_per_step=syncs,
         exposed_ms=exposed,
         blocked_ms=blocked,

@@ -210,7 +210,7 @@ def test_a_row_without_positions_is_one_document() -> None:
 
 def documents_of(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The keyword arguments that a module gets when it is called with `calls`."""
-    from gapless.flash_documents import FlashDocuments
+    from optimizations.flash_documents import FlashDocuments
 
     class Model(torch.nn.Module):
         def forward(self, **kwargs: Any) -> None:
