@@ -13,6 +13,7 @@ from gapless import factory
 from gapless.arms import Choices, parse_arms
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
+from harness.record.storage import STORE_VARIABLE
 from optimizations.optimization_catalogue import all_optimizations, answers
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get
@@ -33,8 +34,6 @@ DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
 DEFAULT_STORE = "results"
 SYNC_PROBE = "gapless.sync_counters:EmulatedSyncProbe"
-STORE_VARIABLE = "GAPLESS_STORE"
-"""Environment variable that names the store where none is given."""
 
 
 def default_store() -> str:

@@ -55,12 +55,14 @@ def audit_scenario(
     if scale == "experts" and num_experts(config) is None:
         raise UsageError(f"{scenario.model} has no experts to scale; use --scale layers.")
 
-    def run(one: Scenario, built: BuildOptions, how: Mode) -> AuditReport:
-        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **settings)
+    def run(one: Scenario, built: BuildOptions, how: Mode, **asked: Any) -> AuditReport:
+        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **asked)
 
-    report = run(scenario, options, mode)
+    report = run(scenario, options, mode, **settings)
     if scale is None:
         return report
+    # What is asked of the clock, such as a file for the timeline, is about the size asked for.
+    counting = {name: value for name, value in settings.items() if name != "clock"}
     small = {
         sizes: run(
             scenario,
@@ -72,6 +74,7 @@ def audit_scenario(
                 tokens=None,
             ),
             "values",
+            **counting,
         )
         for sizes in _small_sizes(scale, experts_per_token(config) or 1)
     }

@@ -10,7 +10,7 @@ import torch
 from harness.errors import UsageError
 from harness.record.records import InputSummary, ScenarioRecord
 from harness.workload import PACKED_ATTENTION
-from scenarios.batches import make_batches
+from scenarios.batches import check_documents, make_batches
 from scenarios.build import (
     prepare_training,
     pretrained_model,
@@ -55,6 +55,8 @@ class _Plan:
 def build_workload(scenario: ScenarioFacts, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
+    if options.documents is not None:
+        check_documents(options.documents, plan.num_tokens)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
     model = _model(plan, options)
     prepare_training(model, checkpointing=options.checkpointing, adapter=options.adapter)

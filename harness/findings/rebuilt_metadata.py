@@ -90,7 +90,7 @@ def _finding(
         syncs,
         sum(exposed) if exposed else _lost(report, launch_ms),
         span,
-        modelled=report.source == "emulated",
+        modelled=report.times == "modelled",
     )
     lines = {int(n) for f, _, n in (p.rpartition(":") for p in first.repeats) if f == file}
     return Finding(

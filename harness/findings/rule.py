@@ -136,7 +136,7 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
     exposed, blocked = _sum(s.exposed_ms for s in sites), _sum(s.blocked_ms for s in sites)
     steps = report.steps or 1
     span = None if report.timeline.span_ms is None else report.timeline.span_ms / steps
-    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.source == "emulated")
+    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.times == "modelled")
     lines = sorted({line for _, line, _ in map(cause_of, sites) if line is not None})
     return Finding(
         kind=kind,

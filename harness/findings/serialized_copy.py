@@ -91,7 +91,9 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
     details, span = report.trace, report.timeline.span_ms
     if details is None or not details.copies_on_compute_stream or not details.copy_exposed_ms:
         return
-    severity, ranked_by = severity_of(0, details.copy_exposed_ms, span, modelled=False)
+    severity, ranked_by = severity_of(
+        0, details.copy_exposed_ms, span, modelled=report.times == "modelled"
+    )
     if severity == "low":
         return
     steps = report.steps or 1
