@@ -272,8 +272,8 @@ def _memory_answers(gpu: GpuSpec, memory: MemoryBook, observers: Observers) -> d
 
 def _stream_answers(streams: StreamApi, observers: Observers) -> dict[str, Any]:
     @contextlib.contextmanager
-    def stream(chosen: Any) -> Iterator[None]:
-        with contextlib.nullcontext() if chosen is None else chosen:
+    def stream_context(stream: Any) -> Iterator[None]:
+        with contextlib.nullcontext() if stream is None else stream:
             yield
 
     def synchronize(device: Any = None) -> None:
@@ -283,7 +283,7 @@ def _stream_answers(streams: StreamApi, observers: Observers) -> dict[str, Any]:
     return {
         "Stream": streams.stream_class,
         "Event": streams.event_class,
-        "stream": stream,
+        "stream": stream_context,
         "current_stream": streams.current,
         "default_stream": streams.default,
         "set_stream": streams.set_current,

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.emulator.dispatch.copies import copy_of, copy_waits, is_pinned, mark_pinned
-from harness.emulator.dispatch.execution import Executor
+from harness.emulator.dispatch.execution import Executor, layouts_only
 from harness.emulator.kernels.attention import attention_entry
 from harness.emulator.rules.judging import judge, judge_read
 from harness.emulator.rules.sync_rules import rules_for, running_torch_version
@@ -141,6 +141,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._on_host(facts, func, args, kwargs)
         if facts.composite:
             return self._decompose(func, args, kwargs)
+        if facts.makes_like and not to_device and kwargs.get("device") is not None:
+            return self._on_host(facts, func, layouts_only(args), kwargs)
         if self.before_op is not None:
             self.before_op()
         if num_host and tensors and facts.name not in _HOST_TENSORS_ALLOWED:

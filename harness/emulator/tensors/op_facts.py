@@ -68,6 +68,8 @@ class OpFacts:
     returns_list: bool
     """The one return is a list of tensors."""
     has_device: bool
+    makes_like: bool
+    """It makes a tensor after the layout of its first argument, whose data it does not read."""
     random: bool
     dynamic: bool
     """The output size depends on the data."""
@@ -128,6 +130,7 @@ def learn(op: Any, rules: tuple[Rule, ...]) -> OpFacts:
         only_in_place=bool(written) and all(relation == "self" for relation, _ in returns),
         returns_list=len(schema.returns) == 1 and str(schema.returns[0].type) == "List[Tensor]",
         has_device=any(argument.name == "device" for argument in schema.arguments),
+        makes_like=name.endswith("_like") or name.startswith("aten::new_"),
         random=torch.Tag.nondeterministic_seeded in tags,
         dynamic=torch.Tag.dynamic_output_shape in tags,
         resizes_in_place=torch.Tag.inplace_view in tags,
