@@ -13,6 +13,7 @@ from harness.clock.gpus import GpuSpec, find_gpu
 from harness.emulator.cuda.absent import patch_absent
 from harness.emulator.cuda.autocast import patch_autocast
 from harness.emulator.cuda.backward_errors import patch_backward
+from harness.emulator.cuda.checkpoints import patch_checkpoints
 from harness.emulator.cuda.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda.cuda_extras import patch_cuda_extras
 from harness.emulator.cuda.cuda_streams import StreamApi
@@ -20,6 +21,7 @@ from harness.emulator.cuda.eager_compile import patch_compile
 from harness.emulator.cuda.flex_attention import patch_flex_attention
 from harness.emulator.cuda.libraries import libraries_see_the_device
 from harness.emulator.cuda.private_backend import emulated_device, set_available
+from harness.emulator.cuda.process_groups import patch_process_groups
 from harness.emulator.cuda.safe_interrupts import interrupts_at_safe_places
 from harness.emulator.cuda.stand_ins import stand_ins
 from harness.emulator.dispatch.derivatives import patch_derivatives
@@ -134,6 +136,8 @@ class EmulatedDevice:
         register_attention()
         patch_backward(self._patches)
         patch_absent(self._patches, self.note)
+        patch_checkpoints(self._patches)
+        patch_process_groups(self._patches, self.observers, self.note)
         patch_compile(self._patches, self.note)
         patch_flex_attention(self._patches, self.dispatcher, self.observers, self.note)
         self.phases.start(self._patches)

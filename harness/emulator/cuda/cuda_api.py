@@ -12,7 +12,6 @@ from torch.optim import optimizer
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _foreach_utils
 from torch.utils._device import DeviceContext, _device_constructors
-from torch.utils._pytree import tree_map_only
 
 from harness.emulator.dispatch.copies import is_pinned, mark_pinned
 from harness.emulator.tensors.reading import Reading
@@ -54,6 +53,9 @@ def patch_cuda(
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch, "Stream", streams.stream_class)
     patches.set(torch, "Event", streams.event_class)
+    patches.set(torch._C, "_get_accelerator", lambda check=False: torch.device("cuda"))
+    torch.get_device_module.cache_clear()
+    patches.after_restore(torch.get_device_module.cache_clear)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
 
 
@@ -112,7 +114,6 @@ def patch_tensors(patches: Patches, device: torch.device) -> None:
         patches.wrap(torch, name, named)
     patches.wrap(torch, "tensor", lambda original, data, **kw: named(original, _read(data), **kw))
     patches.set(torch, "Generator", _generator_class())
-    patches.wrap(torch, "load", _load)
     _patch_foreach(patches)
     # The parser asks for CUDA to be initialised before an op with a `cuda` device is dispatched,
     # once per process only: a real device is therefore initialised when this one is left.
@@ -147,16 +148,6 @@ def _read(data: Any) -> Any:
         with Reading("implicit_scalar_arg"):
             return [_read(item) for item in data]
     return data
-
-
-def _load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`torch.load` to the device: read on the host, then copied tensor by tensor."""
-    place = args[1] if len(args) > 1 else kwargs.get("map_location")
-    if not isinstance(place, str | torch.device) or torch.device(place).type != "cuda":
-        return original(*args, **kwargs)
-    kwargs["map_location"] = "cpu"
-    loaded = original(args[0], **kwargs)
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.to("cuda"), loaded)
 
 
 def _generator_class() -> type:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator.kernels import packed_kernels, product_kernels, recurrent_kernels
+from harness.emulator.kernels import (
+    collective_kernels,
+    packed_kernels,
+    product_kernels,
+    recurrent_kernels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,6 +187,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::_efficientzerotensor": _zeros,
     **product_kernels.KERNELS,
     **packed_kernels.KERNELS,
+    **collective_kernels.KERNELS,
     "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": recurrent_kernels.lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": recurrent_kernels.gru_cell,

@@ -76,6 +76,8 @@ class OpFacts:
     resizes_in_place: bool
     composite: bool
     """Decomposes above autograd; reaches the dispatcher whole only under inference mode."""
+    collective: bool
+    """Exchanges data with other processes in place, and returns a work."""
     floats_decide: bool
     host_returns: tuple[int, ...]
     """Results that stay on the host."""
@@ -137,6 +139,7 @@ def learn(op: Any, rules: tuple[Rule, ...]) -> OpFacts:
         composite=torch._C._dispatch_has_kernel_for_dispatch_key(
             op.name(), "CompositeImplicitAutograd"
         ),
+        collective=name.startswith("c10d::"),
         floats_decide=name in _INTEGER_CONSTANTS_DECIDE,
         host_returns=_HOST_RETURNS.get(name, ()),
         marks=_MARKS.get(name),

@@ -7,11 +7,13 @@ to the dispatcher of the device that made the tensor.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from harness.emulator.tensors.reading import Reading
+from harness.emulator.tensors.storages import DeviceStorage
 from harness.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -212,10 +214,13 @@ class EmulatedTensor(torch.Tensor):
     def get_device(self) -> int:
         return 0
 
-    def untyped_storage(self) -> Any:
-        return _StorageView(self.allocation)
+    def untyped_storage(self) -> DeviceStorage:
+        return DeviceStorage.of(self)
 
-    storage = _typed_storage = untyped_storage
+    def _typed_storage(self) -> torch.TypedStorage:
+        return torch.TypedStorage(
+            wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True
+        )
 
     def share_memory_(self) -> EmulatedTensor:
         return self  # device memory is shared as it is
@@ -255,37 +260,15 @@ class EmulatedTensor(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A saved checkpoint holds plain CPU tensors, which load anywhere.
-        return self.detach().cpu().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        if isinstance(self, torch.nn.Parameter):
+            return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+        layout = self._typed_storage(), self.storage_offset(), tuple(self.size()), self.stride()
+        return torch._utils._rebuild_tensor_v2, (*layout, self.requires_grad, OrderedDict())
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:
     """Number of the storage, as in `Access.storage`; `None` for a host tensor."""
     return tensor.allocation.number if type(tensor) is EmulatedTensor else None
-
-
-class _StorageView:
-    """What `untyped_storage()` gives: identity and size, which is all that savers ask for."""
-
-    is_cuda = True
-    device = CUDA
-
-    def __init__(self, storage: Storage) -> None:
-        self.allocation = storage
-
-    def data_ptr(self) -> int:
-        return self.allocation.address
-
-    def nbytes(self) -> int:
-        return self.allocation.num_bytes
-
-    size = __len__ = nbytes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _StorageView) and other.allocation is self.allocation
-
-    def __hash__(self) -> int:
-        return hash(self.allocation.address)
 
 
 _wrap = torch.Tensor._make_wrapper_subclass
