@@ -279,6 +279,10 @@ class EmulatedAudit:
     def _notes(self) -> list[str]:
         device = self.device
         notes = list(device.notes)
+        notes += [
+            f"How often {op.removeprefix('aten::')} waits is in doubt: {doubt}."
+            for op, doubt in device.observers.doubts.items()
+        ]
         if not device.dispatcher.num_ops:
             notes.append(_NOTHING_RAN)
         if device.shapes_only:

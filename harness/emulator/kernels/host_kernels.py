@@ -30,6 +30,11 @@ def _record_stream(x: torch.Tensor, stream: Any) -> None:
     """Streams keep no memory of their own on the host."""
 
 
+def _svd(x: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+    """The drivers to choose from are cuSOLVER's."""
+    return aten._linalg_svd.default(x, *args, **kwargs)
+
+
 def _zeros(size: list[int], **options: Any) -> torch.Tensor:
     """A zero tensor without storage must not reach a kernel below autograd: it has no data."""
     return torch.zeros(size, **options)
@@ -184,6 +189,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::_conj": aten.conj_physical.default,
     "aten::_neg_view": aten.neg.default,
     "aten::record_stream": _record_stream,
+    "aten::_linalg_svd": _svd,
     "aten::_efficientzerotensor": _zeros,
     **product_kernels.KERNELS,
     **packed_kernels.KERNELS,

@@ -23,7 +23,7 @@ def judge(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
             reading = current_reading()
             named = reading == "print_tensor" or rule.kind == "bool_branch"
             kind = reading if reading and named else rule.kind
-            waits.append(Wait(facts.name, kind, syncs))
+            waits.append(Wait(facts.name, kind, syncs, rule.doubt))
     return tuple(waits)
 
 

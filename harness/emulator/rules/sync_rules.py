@@ -27,7 +27,13 @@ RULES: tuple[Rule, ...] = (
         when.first_on_device(1),
         "aten/src/ATen/native/cuda/CUDAScalar.cu",
     ),
-    Rule("aten::equal", "bool_branch", "always", when.always(1), "tag data_dependent_output"),
+    Rule(
+        "aten::equal",
+        "bool_branch",
+        "same shapes with elements, and not the same data in the same layout",
+        when.compares_data,
+        "aten/src/ATen/native/cuda/Equal.cpp: cuda_equal",
+    ),
     Rule("aten::allclose", "bool_branch", "always", when.always(1), "tag data_dependent_output"),
     # Output size depends on the data
     Rule("aten::nonzero", "dynamic_output_size", "always", when.always(1), _NONZERO),
@@ -142,12 +148,29 @@ RULES: tuple[Rule, ...] = (
         overload="self",
     ),
     *(
-        Rule(op, "dynamic_output_size", "always", when.always(1), _UNIQUE)
-        for op in ("aten::_unique", "aten::_unique2", "aten::unique_consecutive")
+        Rule(op, "dynamic_output_size", condition, syncs, _UNIQUE)
+        for op, condition, syncs in (
+            ("aten::_unique", "always", when.always(1)),
+            ("aten::_unique2", "always", when.always(1)),
+            ("aten::unique_consecutive", "of all elements", when.unique_consecutive_whole),
+        )
     ),
     *(
-        Rule(op, "dynamic_output_size", "always", when.always(1), _UNIQUE, confidence="medium")
-        for op in ("aten::unique_dim", "aten::unique_dim_consecutive")
+        Rule(
+            op,
+            "dynamic_output_size",
+            "Thrust waits at the end of each of its algorithms: sort, scans, unique",
+            syncs,
+            "aten/src/ATen/native/cuda/Unique.cu: unique_dim_cuda_template, compute_unique",
+            confidence="medium",
+            doubt="1 to 6 times a call; whether Thrust waits at the end of algorithms that return "
+            "nothing to the host depends on its release",
+        )
+        for op, syncs in (
+            ("aten::unique_dim", when.unique_dim),
+            ("aten::unique_dim_consecutive", when.unique_dim_consecutive),
+            ("aten::unique_consecutive", when.unique_consecutive_along),
+        )
     ),
     Rule(
         "aten::isin",
@@ -190,10 +213,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aten::_grouped_mm",
         "d2h_copy",
-        "the fallback below capability 8.0 copies the offsets",
-        when.below_ampere,
-        "ATen/native/GroupedMMUtils.h",
-        confidence="medium",
+        "the fallback copies the offsets: not bfloat16 throughout, or not capability 9.0 or 10.x",
+        when.grouped_by_fallback,
+        "aten/src/ATen/native/cuda/GroupedBlas.cpp: use_fast_path; ATen/native/GroupedMMUtils.h: "
+        "_grouped_mm_fallback, offs.value().cpu()",
     ),
     # Argument and error checks
     Rule(
@@ -212,12 +235,20 @@ RULES: tuple[Rule, ...] = (
             "aten/src/ATen/native/BatchLinearAlgebra.cpp",
             confidence="medium",
         )
-        for op in (
-            "aten::_linalg_svd",
-            "aten::_linalg_eigh",
-            "aten::linalg_pinv",
-            "aten::linalg_eig",
-            "aten::linalg_lstsq",
+        for op in ("aten::_linalg_eigh", "aten::linalg_eig", "aten::linalg_lstsq")
+    ),
+    *(
+        Rule(
+            op,
+            "error_check_read",
+            "the matrix has elements: convergence, unless by gesvd or eigh, and then errors",
+            syncs,
+            "aten/src/ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp: "
+            "_check_gesvdj_convergence; BatchLinearAlgebra.cpp: _linalg_check_errors",
+        )
+        for op, syncs in (
+            ("aten::_linalg_svd", when.singular_values),
+            ("aten::linalg_pinv", when.pseudo_inverse),
         )
     ),
     *(
@@ -259,9 +290,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aten::multinomial",
         "argument_validation",
-        "probabilities are checked",
-        when.always(2),
-        "pytorch#134818",
+        "one draw, or draws without replacement: probabilities are checked, by asserts on the "
+        "device since 2.6",
+        when.checked_draws,
+        "aten/src/ATen/native/Distributions.cpp: multinomial_out; pytorch#134818",
         until=(2, 6),
     ),
     *(
@@ -288,10 +320,23 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aten::mode",
         "dynamic_output_size",
-        "always",
-        when.always(1),
-        "aten/src/ATen/native/cuda/TensorModeKernel.cpp: memcpy_and_sync",
+        "slices of more than 2,048 elements go through Thrust, one by one",
+        when.mode_of_long_slices,
+        "aten/src/ATen/native/cuda/TensorModeKernel.cpp: mode_kernel_impl, "
+        "TensorModeKernel.cu: ModeImpl, calculate_mode",
         confidence="medium",
+        doubt="7 to 9 times for each slice of more than 2,048 elements; whether Thrust waits at "
+        "the end of a copy and a sort depends on its release",
+    ),
+    Rule(
+        "aten::nanmedian",
+        "scalar_read",
+        "of all elements: the position of the middle one is read",
+        when.not_empty,
+        "aten/src/ATen/native/cuda/Sorting.cpp: median_impl, sorted[k]; pytorch#134819",
+        confidence="low",
+        overload="default",
+        doubt="0 or 1 times a call; newer sources leave the position on the device",
     ),
     # Sparse
     *(

@@ -48,6 +48,8 @@ class Rule:
     """First torch version it no longer holds for."""
     overload: str | None = None
     """Only this overload; `None` for all."""
+    doubt: str | None = None
+    """Where the sources leave doubt: how often it may be ("1 to 3 times a call"), and why."""
 
 
 @dataclass(frozen=True)
