@@ -350,8 +350,14 @@ def audit_target(
     clock: ClockOptions | None = None,
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
+
+
+    def build() -> Any:
+        # Loaded inside the audit, since a module may move its model to the GPU where it is imported.
+        return make_step(load_target(target, device="cuda"))
+
     return audit_callable(
-        load_target(target, device="cuda"),
+        build,
         steps=steps,
         warmup=warmup,
         gpu=gpu,
