@@ -18,6 +18,7 @@ from harness.emulator.cuda.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda.cuda_extras import patch_cuda_extras
 from harness.emulator.cuda.cuda_streams import StreamApi
 from harness.emulator.cuda.defaults import patch_defaults
+from harness.emulator.cuda.device_names import patch_device_names
 from harness.emulator.cuda.eager_compile import patch_compile
 from harness.emulator.cuda.flex_attention import patch_flex_attention
 from harness.emulator.cuda.libraries import libraries_see_the_device
@@ -132,6 +133,7 @@ class EmulatedDevice:
         patch_cuda(self._patches, self.gpu, self.observers, self.memory, self.stream_api)
         patch_cuda_extras(self._patches)
         patch_tensors(self._patches, self.dispatcher.device)
+        patch_device_names(self._patches, self.dispatcher.device.type)
         patch_composites(self._patches)
         patch_derivatives(self._patches, self.observers)
         patch_autocast(self._patches)

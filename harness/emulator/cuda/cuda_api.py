@@ -62,9 +62,6 @@ def patch_cuda(
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch, "Stream", streams.stream_class)
     patches.set(torch, "Event", streams.event_class)
-    patches.set(torch._C, "_get_accelerator", lambda check=False: torch.device("cuda"))
-    torch.get_device_module.cache_clear()
-    patches.after_restore(torch.get_device_module.cache_clear)
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
 
 

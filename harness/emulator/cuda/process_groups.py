@@ -36,7 +36,9 @@ def patch_process_groups(
     if not dist.is_available() or not dist.is_gloo_available():
         return
     c10d = dist.distributed_c10d
-    stand_in = _nccl_class(note)
+    # A Python object of a C++ class is one of this subclass for as long as somebody holds it.
+    made: list[object] = []
+    stand_in = _nccl_class(note, made)
     for module in (dist, c10d):
         patches.set(module, "ProcessGroupNCCL", stand_in)
         patches.set(module, "is_nccl_available", lambda: True)
@@ -59,6 +61,7 @@ def patch_process_groups(
         # A group made inside is for tensors of this device; the next audit makes its own.
         if dist.is_initialized() and not before:
             dist.destroy_process_group()
+        made.clear()
 
     patches.after_restore(leave)
 
@@ -69,7 +72,7 @@ def _done() -> Any:
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
-def _nccl_class(note: Callable[[str], None]) -> type:
+def _nccl_class(note: Callable[[str], None], made: list[object]) -> type:
     class Options:
         """Stands for `ProcessGroupNCCL.Options`; what is set is kept and has no effect."""
 
@@ -87,6 +90,7 @@ def _nccl_class(note: Callable[[str], None]) -> type:
             self, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None
         ) -> None:
             note(NCCL_NOTE)
+            made.append(self)
             given = timeout or (Options() if options is None else options)._timeout
             super().__init__(store, rank, size, timeout=given)
 

@@ -60,9 +60,8 @@ class Collective:
         if self.name in _BARRIERS:
             return (Wait(op, "explicit_synchronize", 1),)
         group = self.args.get("process_group")
-        if group is None or Group(group).over_nccl:
-            return ()
-        return (Wait(op, "d2h_copy", 1),)
+        over_gloo = group is not None and Group(group).over_gloo
+        return (Wait(op, "d2h_copy", 1),) if over_gloo else ()
 
     def result(self) -> Any:
         """What torch expects back: the tensors and a work that is done."""

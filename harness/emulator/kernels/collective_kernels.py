@@ -42,7 +42,8 @@ class Group:
         self.size: int = group.size()
         self.rank: int = group.rank()
         self._backend: Any = group._get_backend(_CUDA)
-        self.over_nccl: bool = dist.get_backend(group) == "nccl"
+        self.over_gloo = type(self._backend) is dist.ProcessGroupGloo
+        """Whether the program asked for gloo itself; what stands for NCCL is another class."""
 
     def wait(self) -> None:
         """Until all processes are here."""

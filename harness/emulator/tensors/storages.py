@@ -39,7 +39,7 @@ class DeviceStorage(torch.UntypedStorage):
             known.allocation = allocation
             allocation.storage = weakref.ref(known)
             make, run_op = type(tensor).make, tensor.run_op
-            device = torch.Tensor.device.__get__(tensor)  # type: ignore[attr-defined]
+            device = torch._C.TensorBase.device.__get__(tensor)  # type: ignore[attr-defined]
             known.make = lambda dtype, offset, size, stride, value: make(
                 run_op, size, stride, offset, dtype, allocation, value, -1, device
             )

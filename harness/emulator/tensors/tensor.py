@@ -141,13 +141,15 @@ class EmulatedTensor(torch.Tensor):
 
     @data.setter
     def data(self, new: torch.Tensor) -> None:
+        if type(new) is not EmulatedTensor:
+            become(self, new)
+            return
         _Base.data.__set__(self, new)  # type: ignore[attr-defined]
-        if isinstance(new, EmulatedTensor):
-            self.host_value, self.allocation, self.layout_number = (
-                new.host_value,
-                new.allocation,
-                new.layout_number,
-            )
+        self.host_value, self.allocation, self.layout_number = (
+            new.host_value,
+            new.allocation,
+            new.layout_number,
+        )
 
     __bool__ = _reads_as("__bool__", "bool_branch")
 
@@ -264,6 +266,21 @@ class EmulatedTensor(torch.Tensor):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         layout = self._typed_storage(), self.storage_offset(), tuple(self.size()), self.stride()
         return torch._utils._rebuild_tensor_v2, (*layout, self.requires_grad, OrderedDict())
+
+
+_OWN = frozenset({"host_value", "allocation", "layout_number", "run_op", "_is_param"})
+
+
+def become(tensor: torch.Tensor, new: torch.Tensor) -> None:
+    """`tensor.data = new` across devices: the same object, its content and kind swapped."""
+    with torch.no_grad():
+        fresh = new.detach()
+    if isinstance(tensor, torch.nn.Parameter):
+        fresh = torch.nn.Parameter(fresh, tensor.requires_grad)
+    else:
+        fresh.requires_grad_(tensor.requires_grad)
+    vars(fresh).update({name: v for name, v in vars(tensor).items() if name not in _OWN})
+    torch.utils.swap_tensors(tensor, fresh)
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:
