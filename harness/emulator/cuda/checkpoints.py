@@ -28,10 +28,10 @@ def patch_checkpoints(patches: Patches) -> None:
 
 
 def _cuda(
-    storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+    self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
 ) -> DeviceStorage:
     require_first(None if device is None else torch.device(device).index)
-    return bytes_of(storage).to(CUDA).untyped_storage()  # type: ignore[no-any-return]
+    return bytes_of(self).to(CUDA).untyped_storage()  # type: ignore[no-any-return]
 
 
 def _to(

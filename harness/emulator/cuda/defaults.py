@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 def patch_defaults(patches: Patches) -> None:
     """Let the default tensor type be one of the device's, and put the defaults back afterwards."""
-    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    device, dtype = _device(), torch.get_default_dtype()
 
     def put_back() -> None:
         torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            torch.set_default_device(None if device.type == "cpu" else device)
+        if _device() != device:
+            torch.set_default_device(device)
 
     patches.after_restore(put_back)
     patches.wrap(torch, "set_default_tensor_type", _set_type)
+
+
+def _device() -> torch.device | None:
+    """The default device where one is set; asking torch for it would make a tensor there."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else context.device
 
 
 def _set_type(original: Callable[[Any], None], t: Any) -> None:
@@ -32,6 +38,7 @@ def _set_type(original: Callable[[Any], None], t: Any) -> None:
         torch.set_default_dtype(getattr(torch, kind).dtype)
         torch.set_default_device("cuda")
     else:
-        if torch.get_default_device().type == "cuda":
+        device = _device()
+        if device is not None and device.type == "cuda":
             torch.set_default_device(None)
         original(t)

@@ -117,8 +117,17 @@ class DeviceStorage(torch.UntypedStorage):
     def __hash__(self) -> int:
         return hash(self.allocation.address)
 
-    def _write_file(self, *args: Any) -> Any:
-        return self.cpu()._write_file(*args)
+    def _write_file(self, *args: Any) -> None:
+        """As the format before zip files has it: the whole size, known or not."""
+        host = self.cpu()
+        if host.nbytes() < self.nbytes():
+            host = torch.UntypedStorage(self.nbytes()).fill_(0)
+        host._write_file(*args)
+
+    def _set_from_file(self, *args: Any) -> DeviceStorage:
+        host = torch.UntypedStorage(self.nbytes())
+        host._set_from_file(*args)
+        return self.copy_(host)
 
 
 def bytes_of(storage: Any) -> Any:
