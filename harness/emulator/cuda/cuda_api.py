@@ -11,7 +11,6 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _foreach_utils
 from torch.utils._device import DeviceContext, _device_constructors
 
-from harness.emulator.dispatch.copies import is_pinned, mark_pinned
 from harness.emulator.cuda.gpu_answers import (
     accelerator_answers,
     device_answers,
@@ -19,6 +18,7 @@ from harness.emulator.cuda.gpu_answers import (
     nvtx,
     random_answers,
 )
+from harness.emulator.dispatch.copies import is_pinned, mark_pinned
 from harness.emulator.tensors.reading import Reading
 from harness.emulator.tensors.tensor import EmulatedTensor, require_first
 

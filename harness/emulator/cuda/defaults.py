@@ -1,4 +1,4 @@
-"""Where and of which dtype tensors are made by default: what a program sets ends with the device."""
+"""Where and of which dtype tensors are made by default; a program's choice ends with the device."""
 
 from __future__ import annotations
 

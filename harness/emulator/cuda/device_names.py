@@ -7,6 +7,7 @@ that hold device tensors, such as a DTensor, and devices named by a number alone
 from __future__ import annotations
 
 import copyreg
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,8 +28,8 @@ def patch_device_names(patches: Patches, name: str) -> None:
     torch.get_device_module.cache_clear()
     patches.after_restore(torch.get_device_module.cache_clear)
     # Pickle finds a class by its name, which stands for another one now.
-    copyreg.pickle(real, lambda device: (canonicalize_device, (str(device),)))  # type: ignore[arg-type]
-    patches.after_restore(lambda: copyreg.dispatch_table.pop(real, None))
+    copyreg.pickle(real, lambda device: (canonicalize_device, (str(device),)))
+    patches.after_restore(partial(copyreg.dispatch_table.pop, real))
 
 
 def _patch_attributes(patches: Patches, name: str) -> None:

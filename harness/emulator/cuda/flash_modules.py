@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - torch's own alias
+from torch.nn import functional as F
 
 
 def rotate_half(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
     """`(..., size)`: halves, or neighbours where interleaved, swapped and one negated."""
     if interleaved:
-        pairs = x.unflatten(-1, (-1, 2))
+        pairs = x.view(*x.shape[:-1], -1, 2)
         return torch.stack((-pairs[..., 1], pairs[..., 0]), dim=-1).flatten(-2)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)
@@ -314,7 +314,7 @@ class CrossEntropyLoss(nn.Module):
 
     def forward(
         self,
-        input: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002 - the package's own name
         target: torch.Tensor,
         precomputed_lse: torch.Tensor | None = None,
     ) -> Any:
@@ -323,11 +323,12 @@ class CrossEntropyLoss(nn.Module):
             self.lse_square_scale, self.ignore_index,
         )  # fmt: skip
         counted = (target != self.ignore_index).sum()
-        reduce = {
-            "mean": lambda part: part.sum() / counted,
-            "sum": torch.Tensor.sum,
-            "none": lambda part: part,
-        }[self.reduction]
+
+        def reduce(part: torch.Tensor) -> torch.Tensor:
+            if self.reduction == "none":
+                return part
+            return part.sum() / counted if self.reduction == "mean" else part.sum()
+
         return (reduce(losses), reduce(z_losses)) if self.return_z_loss else reduce(losses)
 
 

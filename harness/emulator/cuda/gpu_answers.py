@@ -137,7 +137,9 @@ def device_answers(gpu: GpuSpec) -> Answers:
         "get_device_capability": of_first(gpu.capability),
         "get_device_properties": of_first(properties),
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
-        "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}",
+        "get_gencode_flags": lambda: (
+            f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}"
+        ),
         "is_bf16_supported": lambda including_emulation=True: major >= 8 or including_emulation,
         "is_tf32_supported": lambda: major >= 8,
         "can_device_access_peer": lambda device, peer_device: False,
@@ -265,7 +267,7 @@ def _statistics(memory: MemoryBook) -> OrderedDict[str, int]:
 
 
 def random_answers() -> Answers:
-    """The generators: CUDA keeps its Philox state on the host; neither reading nor setting waits."""
+    """The generators: CUDA keeps their state on the host, so neither reading nor setting waits."""
 
     def set_all(new_states: Iterable[torch.Tensor]) -> None:
         for state in new_states:
@@ -307,4 +309,3 @@ def accelerator_answers(answers: Answers) -> Answers:
         "get_memory_info": answers["mem_get_info"],
         "empty_host_cache": lambda: None,
     }
-

@@ -14,10 +14,10 @@ _UNITS = (" MiB", " %", " W", " MHz")
 
 def answer(facts: dict[str, str], arguments: list[str]) -> str:
     """What to print for these arguments: a query as CSV, the list of GPUs, or the table."""
-    options = dict(
-        argument.lstrip("-").split("=", 1) if "=" in argument else (argument.lstrip("-"), "")
-        for argument in arguments
-    )
+    options: dict[str, str] = {}
+    for argument in arguments:
+        name, _, value = argument.lstrip("-").partition("=")
+        options[name] = value
     query = options.get("query-gpu")
     if query is not None:
         return _csv(facts, query.split(","), options.get("format", "").split(","))

@@ -25,6 +25,7 @@ BUCKETS_NOTE = (
     "the copies for that are no part of a step and are not counted."
 )
 
+_c10d: Any = torch._C._distributed_c10d
 _TIMEOUT = timedelta(minutes=10)
 """NCCL's default."""
 
@@ -54,7 +55,7 @@ def patch_process_groups(
             note(BUCKETS_NOTE)
         return rebuilt
 
-    patches.wrap(dist.Reducer, "_rebuild_buckets", rebuild)
+    patches.wrap(_c10d.Reducer, "_rebuild_buckets", rebuild)
     before = dist.is_initialized()
 
     def leave() -> None:
@@ -69,7 +70,7 @@ def patch_process_groups(
 def _done() -> Any:
     future: Any = torch.futures.Future()
     future.set_result([])
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return _c10d._create_work_from_future(future)
 
 
 def _nccl_class(note: Callable[[str], None], made: list[object]) -> type:
@@ -83,7 +84,7 @@ def _nccl_class(note: Callable[[str], None], made: list[object]) -> type:
             self.global_ranks_in_group: list[int] = []
             self.group_name = ""
 
-    class ProcessGroupNCCL(dist.ProcessGroupGloo):  # type: ignore[misc]  # a C++ class
+    class ProcessGroupNCCL(dist.ProcessGroupGloo):
         """Stands for NCCL's backend."""
 
         def __init__(
@@ -94,5 +95,5 @@ def _nccl_class(note: Callable[[str], None], made: list[object]) -> type:
             given = timeout or (Options() if options is None else options)._timeout
             super().__init__(store, rank, size, timeout=given)
 
-    ProcessGroupNCCL.Options = Options
+    setattr(ProcessGroupNCCL, "Options", Options)  # noqa: B010 - the base class has its own
     return ProcessGroupNCCL

@@ -36,7 +36,7 @@ def _stands_for(module: str, note: Callable[[str], None]) -> dict[str, Any]:
         if isinstance(value, FunctionType):
             return saying(value)
         if isinstance(value, type):
-            return type(value.__name__, (value,), {"__init__": saying(value.__init__)})
+            return type(value.__name__, (value,), {"__init__": saying(vars(value)["__init__"])})
         return value
 
     return {name: noted(value) for name, value in MODULES[module].items()}

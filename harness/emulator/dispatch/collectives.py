@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Tensors = list[torch.Tensor]
 
+_c10d: Any = torch._C._distributed_c10d
 _WRITE_NOTHING = ("send", "barrier", "monitored_barrier_", "check_for_nan")
 _BARRIERS = ("barrier", "monitored_barrier_")
 
@@ -36,11 +37,10 @@ class Collective:
         self.name: str = schema.name.removeprefix("c10d::")
         self._num_returns = len(schema.returns)
         self._first = names[0]
+        self._work: Any = None
         self.tensors = _device_tensors(self.args.values())
         self.written = (
-            []
-            if self.name in _WRITE_NOTHING
-            else _device_tensors([self.args[self._first]])
+            [] if self.name in _WRITE_NOTHING else _device_tensors([self.args[self._first]])
         )
 
     def run(self) -> None:
@@ -49,7 +49,7 @@ class Collective:
         if known and self.name in _RUN:
             host = tree_map_only(EmulatedTensor, lambda t: t.host_value, self.args)
             with torch.no_grad():
-                _RUN[self.name](Group(self.args["process_group"]), host)
+                self._work = _RUN[self.name](Group(self.args["process_group"]), host)
         for tensor in self.written:
             tensor.allocation.version += 1
             tensor.allocation.known = tensor.allocation.known and known
@@ -68,9 +68,11 @@ class Collective:
         if not self._num_returns:
             return None
         first = self.args[self._first]
+        if self._work is not None:
+            return self._work.boxed()
         future: Any = torch.futures.Future()
         future.set_result(tree_leaves(first))
-        work = torch._C._distributed_c10d._create_work_from_future(future).boxed()
+        work = _c10d._create_work_from_future(future).boxed()
         return (first, work) if self._num_returns > 1 else work
 
 
@@ -149,7 +151,7 @@ def _all_to_all(group: Group, args: dict[str, Any]) -> None:
 
 def _all_to_all_base(group: Group, args: dict[str, Any]) -> None:
     def parts(tensor: torch.Tensor, sizes: Sequence[int]) -> Tensors:
-        return list(tensor.split(list(sizes))) if sizes else list(tensor.chunk(group.size))
+        return list(torch.split(tensor, list(sizes))) if sizes else list(tensor.chunk(group.size))
 
     group.exchange(
         parts(args["input"], args["input_split_sizes"]),
@@ -157,9 +159,9 @@ def _all_to_all_base(group: Group, args: dict[str, Any]) -> None:
     )
 
 
-def _send(group: Group, args: dict[str, Any]) -> None:
-    for tensor in args["tensors"]:
-        group.send(tensor, args["dst"], args["tag"])
+def _send(group: Group, args: dict[str, Any]) -> Any:
+    (tensor,) = args["tensors"]
+    return group.send(tensor, args["dst"], args["tag"])
 
 
 def _receive(group: Group, args: dict[str, Any]) -> None:
@@ -167,7 +169,7 @@ def _receive(group: Group, args: dict[str, Any]) -> None:
         group.receive(tensor, args.get("src"), args["tag"])
 
 
-_RUN: dict[str, Callable[[Group, dict[str, Any]], None]] = {
+_RUN: dict[str, Callable[[Group, dict[str, Any]], Any]] = {
     "allreduce_": _all_reduce,
     "allreduce_coalesced_": _all_reduce,
     "reduce_": _reduce,
@@ -197,4 +199,5 @@ _RUN: dict[str, Callable[[Group, dict[str, Any]], None]] = {
     "barrier": lambda group, args: group.wait(),
     "monitored_barrier_": lambda group, args: group.wait(),
 }
-"""`c10d` op -> what exchanges host tensors as it does."""
+"""`c10d` op -> what exchanges host tensors as it does; it returns a work that is not done yet, if
+there is one."""

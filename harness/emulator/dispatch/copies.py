@@ -65,7 +65,7 @@ def _is_staged(source: torch.Tensor, dtype: torch.dtype, non_blocking: bool) -> 
 def copy_waits(op: str, copy: Copy) -> tuple[Wait, ...]:
     """How this copy makes the host wait (cuda/Copy.cu)."""
     if copy.direction == "d2h":
-        # Into pageable memory the driver returns once the copy has completed, asked to block or not.
+        # Into pageable memory the driver returns once the copy has completed, whatever is asked.
         return (Wait(op, "d2h_copy", 1),) if copy.blocking or not copy.pinned else ()
     if copy.blocking:
         return (Wait(op, "blocking_pinned_h2d" if copy.pinned else "pageable_h2d", 1),)

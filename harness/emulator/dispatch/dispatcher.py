@@ -194,7 +194,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _learn(self, func: Any) -> OpFacts:
         schema = func._schema
-        facts = learn(func, rules_for(schema.name, schema.overload_name or "default", self._version))
+        facts = learn(
+            func, rules_for(schema.name, schema.overload_name or "default", self._version)
+        )
         self._facts[func] = facts
         return facts
 

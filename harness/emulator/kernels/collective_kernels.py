@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _CUDA = torch.device("cuda")
+_c10d: Any = dist.distributed_c10d
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "SUM": lambda stacked: stacked.sum(0, dtype=stacked.dtype),
     # The factor of a premultiplied sum cannot be read back from torch; it scales values only.
@@ -36,7 +37,7 @@ class Group:
     def __init__(self, group: Any) -> None:
         """`group` is a process group, its boxed form or its name."""
         if isinstance(group, str):
-            group = dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
+            group = _c10d._resolve_process_group(group)
         elif not isinstance(group, dist.ProcessGroup):
             group = dist.ProcessGroup.unbox(group)
         self.size: int = group.size()
@@ -63,9 +64,7 @@ class Group:
         """The reduction over all ranks; `op` as in `ReduceOp`, in any case."""
         return _REDUCTIONS[op.upper()](torch.stack(self.gather(tensor)))
 
-    def exchange(
-        self, parts: Sequence[torch.Tensor], into: Sequence[torch.Tensor]
-    ) -> None:
+    def exchange(self, parts: Sequence[torch.Tensor], into: Sequence[torch.Tensor]) -> None:
         """Part i goes to rank i; `into[i]` takes what rank i sends."""
         if self.size == 1:
             into[0].copy_(parts[0])
@@ -74,7 +73,7 @@ class Group:
         lengths = [len(data) for data in got], [len(data) for data in sent]
         received = torch.empty(sum(lengths[0]), dtype=torch.uint8)
         self._backend.alltoall_base(received, torch.cat(sent), *lengths).wait()
-        for place, data in zip(into, received.split(lengths[0]), strict=True):
+        for place, data in zip(into, torch.split(received, lengths[0]), strict=True):
             _fill(place, data)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
@@ -86,9 +85,9 @@ class Group:
             self._backend.broadcast([data], options).wait()
             _fill(tensor, data)
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> None:
-        """To another rank, which receives it."""
-        self._backend.send([_bytes(tensor)], to, tag).wait()
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Any:
+        """To another rank, which receives it; the work to wait for, as both may send first."""
+        return self._backend.send([_bytes(tensor).clone()], to, tag)
 
     def receive(self, tensor: torch.Tensor, source: int | None, tag: int) -> None:
         """From rank `source`, or from any where it is `None`."""
@@ -129,7 +128,7 @@ def _all_to_all(
     x: torch.Tensor, received: Sequence[int], sent: Sequence[int], group: Any
 ) -> torch.Tensor:
     out = x.new_empty((sum(received), *x.shape[1:]))
-    Group(group).exchange(x.split(list(sent)), out.split(list(received)))
+    Group(group).exchange(torch.split(x, list(sent)), torch.split(out, list(received)))
     return out
 
 
@@ -156,24 +155,21 @@ def _into(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return run
 
 
-_NAMESPACE = "_c10d_functional"
-KERNELS: dict[str, Callable[..., Any]] = {
-    f"{_NAMESPACE}::{name}": kernel
-    for name, kernel in {
-        "all_reduce": _all_reduce,
-        "all_reduce_": _all_reduce_,
-        "all_reduce_coalesced": _each(_all_reduce),
-        "all_reduce_coalesced_": _each(_all_reduce_),
-        "all_gather_into_tensor": _all_gather,
-        "all_gather_into_tensor_out": _into(_all_gather),
-        "all_gather_into_tensor_coalesced": _each(_all_gather),
-        "reduce_scatter_tensor": _reduce_scatter,
-        "reduce_scatter_tensor_out": _into(_reduce_scatter),
-        "reduce_scatter_tensor_coalesced": _each(_reduce_scatter),
-        "all_to_all_single": _all_to_all,
-        "broadcast": _broadcast,
-        "broadcast_": _broadcast_,
-        "wait_tensor": lambda x: x,
-    }.items()
+_FUNCTIONAL: dict[str, Callable[..., Any]] = {
+    "all_reduce": _all_reduce,
+    "all_reduce_": _all_reduce_,
+    "all_reduce_coalesced": _each(_all_reduce),
+    "all_reduce_coalesced_": _each(_all_reduce_),
+    "all_gather_into_tensor": _all_gather,
+    "all_gather_into_tensor_out": _into(_all_gather),
+    "all_gather_into_tensor_coalesced": _each(_all_gather),
+    "reduce_scatter_tensor": _reduce_scatter,
+    "reduce_scatter_tensor_out": _into(_reduce_scatter),
+    "reduce_scatter_tensor_coalesced": _each(_reduce_scatter),
+    "all_to_all_single": _all_to_all,
+    "broadcast": _broadcast,
+    "broadcast_": _broadcast_,
+    "wait_tensor": lambda x: x,
 }
+KERNELS = {f"_c10d_functional::{name}": kernel for name, kernel in _FUNCTIONAL.items()}
 """Functional collectives -> what computes them on host tensors."""

@@ -39,21 +39,21 @@ class DeviceStorage(torch.UntypedStorage):
             known.allocation = allocation
             allocation.storage = weakref.ref(known)
             make, run_op = type(tensor).make, tensor.run_op
-            device = torch._C.TensorBase.device.__get__(tensor)  # type: ignore[attr-defined]
+            device = torch._C.TensorBase.device.__get__(tensor)
             known.make = lambda dtype, offset, size, stride, value: make(
                 run_op, size, stride, offset, dtype, allocation, value, -1, device
             )
             known.host = None
         if host is not None:
             known.host = host
-        return known  # type: ignore[no-any-return]
+        return known
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # a constant, not a C getter
         return _DEVICE
 
     @property
-    def is_cuda(self) -> bool:  # type: ignore[override]
+    def is_cuda(self) -> bool:
         return True
 
     def get_device(self) -> int:
@@ -81,7 +81,7 @@ class DeviceStorage(torch.UntypedStorage):
         value = None
         if self.host is not None and self.allocation.known:
             value = torch.empty(0, dtype=dtype, device="cpu")
-            value.set_(self.host, offset, tuple(size), tuple(stride))  # type: ignore[call-overload]
+            value.set_(self.host, offset, tuple(size), tuple(stride))
         return self.make(dtype, offset, tuple(size), tuple(stride), value)
 
     def _bytes(self) -> Any:
@@ -100,7 +100,7 @@ class DeviceStorage(torch.UntypedStorage):
     def clone(self) -> Any:
         return self._bytes().clone().untyped_storage()
 
-    def copy_(self, source: Any, non_blocking: Any = None) -> DeviceStorage:
+    def copy_(self, source: Any, non_blocking: Any = None) -> Any:
         self._bytes().copy_(bytes_of(source), non_blocking=bool(non_blocking))
         return self
 
@@ -121,13 +121,14 @@ class DeviceStorage(torch.UntypedStorage):
         """As the format before zip files has it: the whole size, known or not."""
         host = self.cpu()
         if host.nbytes() < self.nbytes():
-            host = torch.UntypedStorage(self.nbytes()).fill_(0)
-        host._write_file(*args)
+            host = torch.zeros(self.nbytes(), dtype=torch.uint8, device="cpu").untyped_storage()
+        host._write_file(*args)  # type: ignore[no-untyped-call]
 
     def _set_from_file(self, *args: Any) -> DeviceStorage:
-        host = torch.UntypedStorage(self.nbytes())
-        host._set_from_file(*args)
-        return self.copy_(host)
+        host = torch.empty(self.nbytes(), dtype=torch.uint8, device="cpu").untyped_storage()
+        host._set_from_file(*args)  # type: ignore[no-untyped-call]
+        self.copy_(host)
+        return self
 
 
 def bytes_of(storage: Any) -> Any:

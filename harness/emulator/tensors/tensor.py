@@ -220,7 +220,7 @@ class EmulatedTensor(torch.Tensor):
         return DeviceStorage.of(self)
 
     def _typed_storage(self) -> torch.TypedStorage:
-        return torch.TypedStorage(
+        return torch.TypedStorage(  # type: ignore[no-untyped-call]
             wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True
         )
 
@@ -280,7 +280,7 @@ def become(tensor: torch.Tensor, new: torch.Tensor) -> None:
     else:
         fresh.requires_grad_(tensor.requires_grad)
     vars(fresh).update({name: v for name, v in vars(tensor).items() if name not in _OWN})
-    torch.utils.swap_tensors(tensor, fresh)
+    torch.utils.swap_tensors(tensor, fresh)  # type: ignore[no-untyped-call]
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:
