@@ -12,6 +12,7 @@ import torch
 
 from harness.emulator.tensors.tensor import require_first
 from harness.errors import WorkloadError
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -244,7 +245,7 @@ def memory_answers(gpu: GpuSpec, memory: MemoryBook, observers: Observers) -> An
         "use_mem_pool": lambda pool, device=None: contextlib.nullcontext(),
         "graph_pool_handle": lambda: (0, 1),
         # Cached blocks are freed with cudaFree, which waits for the whole device.
-        "empty_cache": lambda: observers.tell_api_wait("cudaFree", "empty_cache"),
+        "empty_cache": lambda: observers.tell_api_wait("cudaFree", SyncKind.EMPTY_CACHE),
     }
 
 

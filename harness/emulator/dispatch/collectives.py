@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from harness.emulator.kernels.collective_kernels import Group
 from harness.emulator.tensors.op_events import Wait
 from harness.emulator.tensors.tensor import EmulatedTensor
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,10 +59,10 @@ class Collective:
         """How the host waits in it."""
         op = f"c10d::{self.name}"
         if self.name in _BARRIERS:
-            return (Wait(op, "explicit_synchronize", 1),)
+            return (Wait(op, SyncKind.EXPLICIT_SYNCHRONIZE, 1),)
         group = self.args.get("process_group")
         over_gloo = group is not None and Group(group).over_gloo
-        return (Wait(op, "d2h_copy", 1),) if over_gloo else ()
+        return (Wait(op, SyncKind.D2H_COPY, 1),) if over_gloo else ()
 
     def result(self) -> Any:
         """What torch expects back: the tensors and a work that is done."""

@@ -46,10 +46,6 @@ def device_masks(args: Args, kwargs: Kwargs) -> int:
     return sum(1 for i in args[1] if _is_mask(i) and type(i) is EmulatedTensor)
 
 
-def host_masks(args: Args, kwargs: Kwargs) -> int:
-    return sum(1 for i in args[1] if _is_mask(i) and type(i) is not EmulatedTensor)
-
-
 def host_indices(args: Args, kwargs: Kwargs) -> int:
     return sum(
         1
@@ -173,11 +169,6 @@ def pseudo_inverse(args: Args, kwargs: Kwargs) -> int:
     # Hermitian matrices go by their eigenvalues; the flag's place differs among the overloads.
     hermitian = any(value is True for value in (*args, *kwargs.values()))
     return (1 if hermitian else 2) * not_empty(args, kwargs)
-
-
-def checked_draws(args: Args, kwargs: Kwargs) -> int:
-    """`multinomial`; several draws with replacement are not checked on the host."""
-    return 2 if args[1] == 1 or not _argument(args, kwargs, 2, "replacement", False) else 0
 
 
 _LARGEST_FUSED_MODE = 2048
