@@ -359,13 +359,14 @@ def _program(
     emulation: dict[str, Any],
     tensorboard: str | None,
 ) -> AuditReport:
-    from gapless.program_audit import audit_on_gpu, audit_program, should_be_live
+    from gapless.audit_child import audit_emulated
+    from gapless.program_audit import audit_on_gpu, should_be_live
 
     if should_be_live(emulation["gpu"]):
         return audit_on_gpu(words, steps=steps, skip=skip, tensorboard=tensorboard)
     _refuse({"--tensorboard": tensorboard}, "takes a trace, which an emulated audit has not")
     emulation = {**emulation, "gpu": emulation["gpu"] or DEFAULT_GPU}
-    return audit_program(words, steps=steps, skip=skip, **emulation)
+    return audit_emulated(words, steps=steps, skip=skip, **emulation)
 
 
 def _traces(

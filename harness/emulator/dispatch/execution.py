@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-_AS_IT_IS = contextlib.nullcontext()
 
 
 class Executor:
@@ -188,14 +185,15 @@ class Executor:
                     else tensors[out.source].allocation
                 )
                 value = None if out.value is None else out.value()
-                ordinary = out.source is not None and _stays_ordinary(tensors[out.source])
-                with torch.inference_mode(False) if ordinary else _AS_IT_IS:
-                    results.append(
-                        EmulatedTensor.make(
-                            run_op, out.size, out.stride, out.offset, out.dtype, storage, value,
-                            out.layout, device,
-                        )
-                    )  # fmt: skip
+                made = (
+                    run_op, out.size, out.stride, out.offset, out.dtype, storage, value,
+                    out.layout, device,
+                )  # fmt: skip
+                if out.source is not None and _stays_ordinary(tensors[out.source]):
+                    with torch.inference_mode(False):
+                        results.append(EmulatedTensor.make(*made))
+                else:
+                    results.append(EmulatedTensor.make(*made))
         if plan.returns == "single":
             return results[0]
         if plan.returns == "list":
