@@ -20,8 +20,8 @@ def _stands_for(module: str, note: Callable[[str], None]) -> dict[str, Any]:
 
     package, version = DISTRIBUTIONS[module.partition(".")[0]]
     sentence = (
-        f"A stand-in for {package} {version} ran: attention by its formula, waits as the package "
-        "has them."
+        f"A stand-in for {package} {version} ran: its functions by their formulas, waits as the "
+        "package has them."
     )
 
     def saying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,10 +32,14 @@ def _stands_for(module: str, note: Callable[[str], None]) -> dict[str, Any]:
 
         return call
 
-    return {
-        name: saying(value) if isinstance(value, FunctionType) else value
-        for name, value in MODULES[module].items()
-    }
+    def noted(value: Any) -> Any:
+        if isinstance(value, FunctionType):
+            return saying(value)
+        if isinstance(value, type):
+            return type(value.__name__, (value,), {"__init__": saying(vars(value)["__init__"])})
+        return value
+
+    return {name: noted(value) for name, value in MODULES[module].items()}
 
 
 @contextmanager
