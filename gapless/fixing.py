@@ -300,7 +300,7 @@ def _place(site: Site) -> str:
     from harness.tables.audit_text import short_path
 
     where = site.library or f"{site.file}:{site.line}"
-    return f"{short_path(where)} ({site.kind}, {site.phase})" if site.file else site.op
+    return f"{short_path(where)} ({site.name}, {site.phase})" if site.file else site.op
 
 
 def document(result: FixResult) -> object:

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.origin import below_packages
-from harness.record.remedies import remedy_for
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
 
@@ -177,7 +176,7 @@ def _site_table(sites: Sequence[Site]) -> Table:
         table.add_row(
             Text(number(_waits(site))),
             *(Text(_milliseconds(getattr(site, attribute))) for _, attribute in costs),
-            Text(site.kind),
+            Text(site.name),
             *([Text(site.growth or "")] if growth else []),
             Text(site.phase),
             _where(site),
@@ -195,7 +194,7 @@ def _cards(sites: Sequence[Site]) -> RenderableType:
             if (value := getattr(site, attribute)) is not None
         )
         grows = f", grows as {site.growth}" if site.growth else ""
-        first = f"{number(_waits(site))} x {site.kind}, {site.phase}{times}{grows}"
+        first = f"{number(_waits(site))} x {site.name}, {site.phase}{times}{grows}"
         cards.append(Group(Text(""), Text(first, style="bold"), _where(site)))
     return Group(*cards, Text(""))
 
@@ -251,8 +250,9 @@ def _bytes(count: float) -> str:
 
 def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
     """One line for each kind that is shown."""
-    advice = {site.kind: site.remedy or remedy_for(site.kind) for site in sites}
-    yield from _listed("What to do", [f"{kind}: {text}" for kind, text in advice.items() if text])
+    kinds = dict.fromkeys(site.kind for site in sites)
+    lines = [f"{kind.finding}: {kind.sentence} {kind.remedy}" for kind in kinds]
+    yield from _listed("What to do", lines)
 
 
 def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
@@ -276,7 +276,7 @@ def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
 
 def _intended(site: Site) -> str:
     place = f"{short_path(site.file)}:{site.line}" if site.file else site.op
-    return f"{number(_waits(site))} x {site.kind} at {place}: {site.intended}"
+    return f"{number(_waits(site))} x {site.name} at {place}: {site.intended}"
 
 
 def _listed(heading: str, lines: Sequence[str]) -> Iterator[RenderableType]:

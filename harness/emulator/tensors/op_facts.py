@@ -10,6 +10,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.record.sync_kinds import SyncKind
+
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Version = tuple[int, int]
@@ -33,7 +35,7 @@ class Rule:
 
     op: str
     """Dispatcher name without overload."""
-    kind: str
+    kind: SyncKind
     condition: str
     """When it waits, in words."""
     syncs: Callable[[Args, Kwargs], int]
