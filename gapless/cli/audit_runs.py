@@ -50,6 +50,7 @@ def carry_out(ctx: typer.Context, options: Options, results: Results) -> None:
 
 def _audit_program(ctx: typer.Context, options: CallableOptions, results: Results) -> None:
     """A callable or a script: on this machine's GPU, else on an emulated one."""
+    from gapless.audit_child import audit_emulated
     from gapless.program_audit import audit_on_gpu, audit_program, should_be_live
 
     live = should_be_live(options.gpu)
@@ -63,9 +64,9 @@ def _audit_program(ctx: typer.Context, options: CallableOptions, results: Result
                 skip=options.skip,
                 tensorboard=options.tensorboard,
             )
-        return audit_program(
-            options.target, steps=options.steps, skip=options.skip, **_emulation(options)
-        )
+        # What --fix switches on is switched on in this process.
+        run = audit_program if options.fix else audit_emulated
+        return run(options.target, steps=options.steps, skip=options.skip, **_emulation(options))
 
     if options.fix:
         from gapless.fixing import audit_and_fix

@@ -27,7 +27,8 @@ def command(device: RealDeviceOption = None, json: JsonOption = False) -> None:
         results.table(_variants(inventory))
         results.text(f"GPUs to emulate: {', '.join(inventory.gpus)}.")
         if inventory.findings:
-            results.text(f"Kinds of findings of other packages: {', '.join(inventory.findings)}.")
+            kinds = ", ".join(inventory.findings)
+            results.text(f"Kinds of findings of other packages: {kinds}.")
         for note in inventory.notes:
             results.text(f"Note: {note}")
         results.document(inventory)
