@@ -59,19 +59,20 @@ def command(
 
     from dashboard.html_export import collect, export_file, export_site
     from dashboard.snapshot import take_snapshot
+    from harness.tables.figures import counted
 
     snapshot = take_snapshot(store_to_read(store))
     runs = collect(snapshot, snapshot.select(filters), redact=redact)
-    if not runs:
+    if not runs.records:
         raise UsageError(
             f"The store {snapshot.root} has no run that the filters keep; "
             "leave one out, or measure with `gapless reproduce`."
         )
     if site:
         export_site(runs, out)
-        print(f"{len(runs)} runs: {out / 'index.html'}")
+        print(f"{counted(len(runs.records), 'run')}: {out / 'index.html'}")
         return
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    print(f"{counted(len(runs.records), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

@@ -43,7 +43,7 @@ def test_failed_parity_is_in_the_first_sentence() -> None:
     made = synthetic.record(1)
     failed = msgspec.structs.replace(made.parity[0], passed=False)
     text = markdown_report([msgspec.structs.replace(made, parity=(failed, *made.parity[1:]))])
-    assert "1 parity checks fail" in text.splitlines()[2]
+    assert "1 parity check fails" in text.splitlines()[2]
 
 
 def test_an_empty_store_says_so() -> None:
@@ -76,7 +76,9 @@ def test_one_record_reads_the_same_everywhere(
     assert figures.items() <= cells.items()
 
     monkeypatch.setenv("GAPLESS_STORE", store.root)
-    page = AppTest.from_file(str(APP), default_timeout=60).run().switch_page("views/ab.py").run()
+    page = (
+        AppTest.from_file(str(APP), default_timeout=60).run().switch_page("views/ab_view.py").run()
+    )
     frame = page.dataframe[-1].value
     on_page = {(r["Arm"], r["Phase"]): r["Speedup"] for _, r in frame.iterrows()}
     assert on_page == figures

@@ -123,7 +123,7 @@ def test_export_needs_a_run_and_a_file_name(
     assert main([*words, str(tmp_path / "out.html"), "--plotlyjs", "x"]) == 2
     assert main([*words, str(tmp_path / "out.html")]) == 0
     assert main([*words, str(tmp_path / "site"), "--site"]) == 0
-    assert "1 runs" in capsys.readouterr().out
+    assert "1 run: " in capsys.readouterr().out
 
 
 def test_data_charts_and_export_need_no_streamlit_and_no_torch() -> None:

@@ -96,7 +96,7 @@ def site_rows(before: AuditReport, after: AuditReport | None) -> tuple[SiteRow, 
 
 def fewest(audits: Sequence[ArmAudit]) -> ArmAudit:
     """The arm that waits least often: what the baseline is shown beside unless asked otherwise."""
-    return min(audits, key=lambda audit: _syncs(audit.report.sites))
+    return min(audits, key=lambda audit: total(audit.report.sites))
 
 
 def group_rows(audit: ArmAudit) -> tuple[GroupRow, ...]:
@@ -158,8 +158,8 @@ def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> Sit
         op=site.op,
         kind=site.kind,
         phase=site.phase,
-        before=_syncs(old),
-        after=_syncs(new) if audited else None,
+        before=total(old),
+        after=total(new) if audited else None,
         blocked_before_ms=blocked_ms,
         blocked_after_ms=0.0 if gone and blocked_ms else _total([s.blocked_ms for s in new]),
         exposed_before_ms=exposed_ms,
@@ -169,7 +169,8 @@ def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> Sit
     )
 
 
-def _syncs(sites: Sequence[Site]) -> float:
+def total(sites: Sequence[Site]) -> float:
+    """Syncs per step at these places."""
     return sum(site.count_per_step * site.syncs_per_call for site in sites)
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.charts.style import GRID, NOISE_FILL, layout
 from dashboard.plain import chart_text
-from dashboard.rows.lanes import filled, visible
+from dashboard.rows.lane_rows import filled, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.lanes import Fills, Spans, Timeline, Work
+    from dashboard.rows.lane_rows import Fills, Spans, Timeline, Work
 
 PIXELS = 1_200
 LANE_PX = 30

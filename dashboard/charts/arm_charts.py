@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.charts.bars import Band, Bar, interval_bars
-from dashboard.charts.claims import AXIS
+from dashboard.charts.claim_chart import AXIS
+from dashboard.charts.interval_bars import Band, Bar, interval_bars
 from dashboard.charts.style import VERDICT_MARK
 from harness.record.records import PHASES, Phase
 from harness.tables import figures
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.ab import ArmRow, StepRow
+    from dashboard.rows.arm_rows import ArmRow, StepRow
     from harness.record.records import Verdict
 
 
@@ -37,10 +37,9 @@ def overview_chart(rows: Sequence[ArmRow]) -> Figure:
     """Several runs in one phase: a band for each model size and GPU, a bar an arm."""
     bands = []
     for run in dict.fromkeys(row.run for row in rows):
-        chosen = [row for row in rows if row.run == run and not row.is_noise]
-        if chosen:
-            bars = tuple(_speedup_bar(row, ()) for row in chosen)
-            bands.append(Band(chosen[0].place, bars, _noise(chosen[0])))
+        chosen = [row for row in rows if row.run == run]
+        bars = tuple(_speedup_bar(row, ()) for row in chosen)
+        bands.append(Band(chosen[0].place, bars, _noise(chosen[0])))
     return interval_bars(bands, axis=AXIS)
 
 
@@ -119,6 +118,7 @@ def _speedup_bar(row: ArmRow, strip: tuple[float, ...]) -> Bar:
         low=row.low,
         high=row.high,
         strip=strip,
+        is_firm=row.has_enough_blocks,
     )
 
 

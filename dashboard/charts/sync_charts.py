@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from dashboard.charts.bars import Band, Bar, interval_bars
+from dashboard.charts.interval_bars import Band, Bar, interval_bars
 from dashboard.charts.style import SEQUENTIAL, layout
 from dashboard.plain import chart_text
 from harness.record.records import PHASES
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.syncs import CountRow, SiteRow
+    from dashboard.rows.sync_rows import CountRow, SiteRow
     from harness.record.records import Source
 
 TREE_HEIGHT_PX = 420

@@ -6,16 +6,24 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from dashboard.facets import gpu_name
+from dashboard.facets import facets_of
 from dashboard.rows.listed import Columns
 from harness.record.records import Claim, Phase, Record, Source, Verdict
 from harness.tables import figures
 from harness.tables.claim_rows import claim_row, modelled_speedups, published_text
 from harness.tables.run_tables import parity_text, speedup_text
+from harness.tables.speaking import (
+    by_topic,
+    gpu_name,
+    has_enough_blocks,
+    size_text,
+    speaking_on,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from dashboard.facets import Facets
     from harness.record.records import Comparison, RunRecord
 
 Against = Literal["below", "within", "above"]
@@ -33,7 +41,11 @@ class ClaimEntry(Record, frozen=True, kw_only=True):
     phase: Phase
     source: Source
     gpu: str
+    size: str = ""
+    """`full`, `narrow`, or how many of the layers were run."""
     speedup: float | None
+    has_enough_blocks: bool = True
+    """For an interval of the stated confidence."""
     low: float | None = None
     """Of the interval; for a published range its lower end."""
     high: float | None = None
@@ -45,6 +57,8 @@ class ClaimEntry(Record, frozen=True, kw_only=True):
     parity: str = figures.UNKNOWN
     parity_passed: bool | None = None
     run: str | None = None
+    other_runs: tuple[str, ...] = ()
+    """Runs with the same claim, source and GPU that do not speak."""
     as_run: str = ""
     """How it was set up."""
     remarks: tuple[str, ...] = ()
@@ -61,20 +75,32 @@ def published_claims(records: Sequence[RunRecord]) -> tuple[Claim, ...]:
 
 
 def claim_entries(records: Sequence[RunRecord]) -> tuple[ClaimEntry, ...]:
+    """The entries of these records, newest first; see `spoken_claims`."""
+    found = {record.id: record for record in records}
+    return spoken_claims(map(facets_of, records), found.get)
+
+
+def spoken_claims(
+    facets: Iterable[Facets], find: Callable[[str], RunRecord | None]
+) -> tuple[ClaimEntry, ...]:
     """For each claim the published figure, then modelled and measured ones, one a GPU.
 
-    The newest run of a source and GPU speaks, except that a run with a figure goes before one
-    without, and that a GPU modelled in several set-ups answers with their range. `records` are
-    newest first.
+    Which run speaks is told by `harness.tables.speaking`; a GPU modelled in several set-ups answers
+    with their range. `facets` are newest first; `find` is asked only for the runs that speak.
     """
-    speaking: dict[str, list[RunRecord]] = {}
-    for record in records:
-        for claim in record.claims:
-            speaking.setdefault(claim.id, []).append(record)
+    heard = [(one.id, one.claim_voices) for one in facets if one.claim_voices]
+    ranked = by_topic(heard)
+    first = {runs[0] for runs in ranked.values()}
+    speaking = [
+        record for run_id, _ in heard if run_id in first and (record := find(run_id)) is not None
+    ]
+    others: dict[tuple[str, ...], list[str]] = {}
+    for topic, runs in ranked.items():
+        others.setdefault(topic[:3], []).extend(runs[1:])
     entries: list[ClaimEntry] = []
-    for claim in published_claims(records):
+    for claim in published_claims(speaking):
         entries.append(_published(claim))
-        answers = _answers(claim, speaking[claim.id])
+        answers = _answers(claim, speaking, others)
         for source in ("modelled", "measured"):
             entries += [entry for entry in answers if entry.source == source]
     return tuple(entries)
@@ -121,23 +147,29 @@ def _published(claim: Claim) -> ClaimEntry:
     )
 
 
-def _answers(claim: Claim, records: Sequence[RunRecord]) -> list[ClaimEntry]:
-    chosen: dict[tuple[Source, str], ClaimEntry] = {}
-    for record in records:
-        key = (record.source, gpu_name(record))
-        if key not in chosen or chosen[key].speedup is None:
-            entry = _answer(claim, record)
-            if key not in chosen or entry.speedup is not None:
-                chosen[key] = entry
-    return [_over_setups(claim, entry, records) for entry in chosen.values()]
+def _answers(
+    claim: Claim, records: Sequence[RunRecord], others: Mapping[tuple[str, ...], list[str]]
+) -> list[ClaimEntry]:
+    by_place: dict[tuple[Source, str], list[RunRecord]] = {}
+    for record in speaking_on(claim, records):
+        by_place.setdefault((record.source, gpu_name(record)), []).append(record)
+    answers = []
+    for place, of_place in by_place.items():
+        entry = _over_setups(claim, _answer(claim, of_place[0]), of_place)
+        spoken = {entry.run}
+        if entry.source == "modelled":
+            spoken |= {record.id for record, _ in modelled_speedups(claim, of_place)}
+        known = dict.fromkeys([*(record.id for record in of_place), *others[(claim.id, *place)]])
+        silent = tuple(run for run in known if run not in spoken)
+        answers.append(msgspec.structs.replace(entry, other_runs=silent))
+    return answers
 
 
 def _over_setups(claim: Claim, entry: ClaimEntry, records: Sequence[RunRecord]) -> ClaimEntry:
     """The entry over all set-ups that were modelled for its GPU, where there are several."""
     if entry.source != "modelled":
         return entry
-    on_gpu = [r for r in records if r.source == "modelled" and gpu_name(r) == entry.gpu]
-    found = [comparison.speedup for _, comparison in modelled_speedups(claim, on_gpu)]
+    found = [comparison.speedup for _, comparison in modelled_speedups(claim, records)]
     if len(found) < 2:
         return entry
     high, low = found[0], found[-1]
@@ -163,7 +195,9 @@ def _answer(claim: Claim, record: RunRecord) -> ClaimEntry:
         phase=claim.phase,
         source=record.source,
         gpu=gpu_name(record),
+        size=size_text(record),
         speedup=found.speedup if found else None,
+        has_enough_blocks=found is None or has_enough_blocks(found),
         low=found.low if found else None,
         high=found.high if found else None,
         text=speedup_text(found) if found else figures.UNKNOWN,
@@ -173,8 +207,14 @@ def _answer(claim: Claim, record: RunRecord) -> ClaimEntry:
         parity_passed=all(check.passed for check in row.parity) if row.parity else None,
         run=record.id,
         as_run=row.differs[0] if row.differs else "",
-        remarks=(row.needs,) if row.needs else (),
+        remarks=tuple(filter(None, (row.needs, _cut_short(record) if found else None))),
     )
+
+
+def _cut_short(record: RunRecord) -> str | None:
+    if record.status == "complete":
+        return None
+    return f"The run is {record.status}: {(record.reason or 'no reason is recorded').rstrip('.')}."
 
 
 COLUMNS: Columns[ClaimEntry] = Columns(
@@ -184,11 +224,13 @@ COLUMNS: Columns[ClaimEntry] = Columns(
         "Phase": lambda row: row.phase,
         "Source": lambda row: row.source,
         "GPU": lambda row: row.gpu,
+        "Size": lambda row: row.size or NO_VERDICT,
         "Speedup": lambda row: row.text,
         "Verdict": lambda row: row.verdict or NO_VERDICT,
         "Against published": lambda row: row.against_published or NO_VERDICT,
         "Parity": lambda row: row.parity,
         "Run": lambda row: row.run or NO_VERDICT,
+        "Other runs": lambda row: str(len(row.other_runs)) if row.run else NO_VERDICT,
         "Set-up": lambda row: row.as_run,
         "Remarks": lambda row: " ".join(row.remarks),
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.facets import gpu_name
 from dashboard.rows.listed import Columns
 from harness.record.records import Phase, Record
 from harness.tables import figures
 from harness.tables.grid import Table
+from harness.tables.speaking import gpu_name, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def environment_table(record: RunRecord) -> Table:
         ("gapless", machine.gapless),
         ("Governor", machine.governor or "unknown"),
         ("Scenario", f"{scenario.name} ({scenario.family})"),
-        ("Model", f"{scenario.model}, {scenario.fit}, {scenario.dtype}, {scenario.attention}"),
+        ("Model", f"{scenario.model}, {size_text(record)}, {scenario.dtype}, {scenario.attention}"),
         ("Parameters", figures.parameter_count(scenario.num_parameters)),
         ("Checkpointing", "on" if scenario.checkpointing else "off"),
         ("Adapter and weights", f"{scenario.adapter}, {scenario.weights}, seed {scenario.seed}"),

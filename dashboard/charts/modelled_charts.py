@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dashboard.charts.bars import Band, Bar, interval_bars
-from dashboard.charts.claims import AXIS
+from dashboard.charts.claim_chart import AXIS
+from dashboard.charts.interval_bars import Band, Bar, interval_bars
 from dashboard.charts.style import SEQUENTIAL, layout
 from dashboard.plain import chart_text
 from harness.tables import figures
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.whatif import WhatIfRow
+    from dashboard.rows.modelled_rows import WhatIfRow
 
 
 def whatif_chart(rows: Sequence[WhatIfRow]) -> Figure:

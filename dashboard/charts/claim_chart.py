@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.charts.bars import Band, Bar, interval_bars
+from dashboard.charts.interval_bars import Band, Bar, interval_bars
 from dashboard.charts.style import VERDICT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.claims import ClaimEntry
+    from dashboard.rows.claim_entries import ClaimEntry
 
 AXIS = "Speedup: baseline time / time - 1"
 
@@ -31,7 +31,7 @@ def _limit(entries: Sequence[ClaimEntry]) -> float | None:
     seen = [
         end
         for entry in entries
-        if entry.source != "modelled"
+        if entry.source != "modelled" and entry.has_enough_blocks
         for end in (entry.speedup, entry.high)
         if end is not None
     ]
@@ -40,11 +40,13 @@ def _limit(entries: Sequence[ClaimEntry]) -> float | None:
 
 def _bar(entry: ClaimEntry) -> Bar:
     mark = f"  {VERDICT_MARK[entry.verdict]}" if entry.verdict else ""
+    part = f" · {entry.size}" if "layers" in entry.size else ""
     return Bar(
-        label=f"{entry.source} · {entry.gpu}",
+        label=f"{entry.source} · {entry.gpu}{part}",
         text=f"{entry.text}{mark}" if entry.speedup is not None else "no figure",
         value=entry.speedup,
         source=entry.source,
         low=entry.low,
         high=entry.high,
+        is_firm=entry.has_enough_blocks,
     )

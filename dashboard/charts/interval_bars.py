@@ -50,6 +50,8 @@ class Bar:
     high: float | None = None
     strip: tuple[float, ...] = ()
     """What the figure was drawn from, as dots under the bar."""
+    is_firm: bool = True
+    """Without enough blocks it is a hollow dot without a bar, and the axis takes no notice."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def interval_bars(
 ) -> Figure:
     """Bars from zero, whiskers for intervals, a shaded noise band; `axis` names the unit.
 
-    `limit` ends the axis, so that one long whisker does not shrink all others to a point; a
-    whisker that goes on bears an arrow there.
+    `limit` ends the axis, so that one long whisker does not shrink all others to a point. Figures
+    that are not firm do not widen it either. What goes on beyond an end bears an arrow there.
     """
     bars = [bar for band in bands for bar in band.bars]
     beside = all(len(bar.label) + len(bar.text) <= MAX_BESIDE for bar in bars)
@@ -91,17 +93,15 @@ def interval_bars(
             y = bottom + BAR_GAP_PX
         y += BAND_GAP_PX
     data = [trace for source, placed in drawn.items() for trace in _traces(source, placed)]
-    beyond = [
-        (y, bar)
-        for placed in drawn.values()
-        for y, bar in placed
-        if limit is not None and _ends(bar)[1] > limit
-    ]
-    cut: dict[str, Any] = {}
-    if limit is not None and beyond:
-        least = min(0.0, *(_ends(bar)[0] for bar in bars))
-        cut = {"range": [least - 0.04 * (limit - least), limit]}
-        words += [_arrow(y, ENCODING[bar.source].line) for y, bar in beyond]
+    cut = _range(bars, limit)
+    if cut:
+        words += [
+            _arrow(y, ENCODING[bar.source].line, right=right)
+            for placed in drawn.values()
+            for y, bar in placed
+            for right in (False, True)
+            if (_ends(bar)[1] > cut[1] if right else _ends(bar)[0] < cut[0])
+        ]
     return {
         "data": data,
         "layout": layout(
@@ -117,7 +117,7 @@ def interval_bars(
                 "nticks": 6,
                 "rangemode": "tozero",
                 "fixedrange": True,
-                **cut,
+                **({"range": list(cut)} if cut else {}),
             },
             yaxis={"visible": False, "range": [y, 0], "fixedrange": True},
         ),
@@ -130,8 +130,25 @@ def _ends(bar: Bar) -> tuple[float, float]:
     return min(values, default=0.0), max(values, default=0.0)
 
 
-def _arrow(y: float, colour: str) -> dict[str, Any]:
-    return {**_words(y, "<b>▶</b>", right=True), "font": {"size": 13, "color": colour}}
+def _range(bars: Sequence[Bar], limit: float | None) -> tuple[float, float] | None:
+    """Where the axis begins and ends; `None` where everything that is drawn may decide it."""
+    firm = [bar for bar in bars if bar.is_firm]
+    if not firm:
+        return None
+    least = min(0.0, *(_ends(bar)[0] for bar in firm))
+    most = max(0.0, *(_ends(bar)[1] for bar in firm))
+    loose = [_ends(bar) for bar in bars if not bar.is_firm]
+    is_cut = limit is not None and most > limit
+    if not is_cut and all(least <= low and high <= most for low, high in loose):
+        return None
+    end = limit if limit is not None and is_cut else most
+    margin = 0.04 * (end - least) or 0.01
+    return (least - margin, end if is_cut else end + margin)
+
+
+def _arrow(y: float, colour: str, *, right: bool) -> dict[str, Any]:
+    sign = "<b>▶</b>" if right else "<b>◀</b>"
+    return {**_words(y, sign, right=right), "font": {"size": 13, "color": colour}}
 
 
 def _ground(top: float, bottom: float, noise: tuple[float, float] | None) -> list[dict[str, Any]]:
@@ -174,20 +191,32 @@ def _words(y: float, text: str, *, size: int = 12, right: bool = False) -> dict[
 
 def _traces(source: Source, placed: Sequence[tuple[float, Bar]]) -> list[dict[str, Any]]:
     known = [(y, bar) for y, bar in placed if bar.value is not None]
+    firm = [(y, bar) for y, bar in known if bar.is_firm]
+    loose = [(y, bar) for y, bar in known if not bar.is_firm]
     colour = ENCODING[source].line
+    shapes: list[tuple[Sequence[tuple[float, Bar]], dict[str, Any]]] = [
+        (firm, {"type": "bar", "orientation": "h", "width": BAR_PX, "marker": bar_marker(source)}),
+        (
+            loose,
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "marker": {"symbol": "circle-open", "size": 9, "color": colour},
+            },
+        ),
+    ]
     traces: list[dict[str, Any]] = [
         {
-            "type": "bar",
             "name": source,
-            "orientation": "h",
-            "x": [bar.value for _, bar in known],
-            "y": [y for y, _ in known],
-            "width": BAR_PX,
-            "marker": bar_marker(source),
-            "error_x": _whiskers([bar for _, bar in known], colour),
-            "customdata": [[chart_text(bar.label), chart_text(bar.text)] for _, bar in known],
+            "x": [bar.value for _, bar in drawn],
+            "y": [y for y, _ in drawn],
+            "error_x": _whiskers([bar for _, bar in drawn], colour),
+            "customdata": [[chart_text(bar.label), chart_text(bar.text)] for _, bar in drawn],
             "hovertemplate": f"%{{customdata[0]}}<br>%{{customdata[1]}}<extra>{source}</extra>",
+            **shape,
         }
+        for drawn, shape in shapes
+        if drawn
     ]
     dots = [(value, y) for y, bar in known for value in bar.strip]
     if dots:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.facets import gpu_name
 from dashboard.rows.listed import Columns
 from harness.record.records import PHASES, Comparison, Phase, Record, Source, Verdict
 from harness.stats import block_speedups, compare
 from harness.tables import figures
 from harness.tables.run_tables import noise_floor, parity_of, parity_text, speedup_text
+from harness.tables.speaking import arm_topics, by_topic, gpu_name, has_enough_blocks, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from dashboard.facets import Facets
     from harness.record.records import Arm, RunRecord, Sample
 
 
@@ -23,7 +24,10 @@ class ArmRow(Record, frozen=True, kw_only=True):
     run: str
     scenario: str
     model: str
-    fit: str
+    size: str
+    """`full`, `narrow`, or how many of the layers were run."""
+    num_tokens: int | None = None
+    """Tokens in one step."""
     gpu: str
     source: Source
     arm: str
@@ -37,6 +41,8 @@ class ArmRow(Record, frozen=True, kw_only=True):
     verdict: Verdict
     confidence: float
     num_blocks: int
+    has_enough_blocks: bool = True
+    """For an interval of the stated confidence."""
     noise_low: float | None = None
     noise_high: float | None = None
     """What the baseline against itself shows in the same run and phase."""
@@ -58,8 +64,19 @@ class ArmRow(Record, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """`Qwen3-14B (narrow) · cpu · measured`."""
-        return f"{self.model} ({self.fit}) · {self.gpu} · {self.source}"
+        """`Qwen3-14B (narrow, 512 tokens) · cpu · measured`."""
+        tokens = "" if self.num_tokens is None else f", {self.num_tokens:,} tokens"
+        return f"{self.model} ({self.size}{tokens}) · {self.gpu} · {self.source}"
+
+
+class Spoken(Record, frozen=True, kw_only=True):
+    """The figures that speak for the arms of many runs."""
+
+    rows: tuple[ArmRow, ...]
+    num_left_out: int
+    """Figures that speak and are beyond the limit."""
+    num_others: int
+    """Figures of the same arms from other runs."""
 
 
 def arm_rows(record: RunRecord) -> tuple[ArmRow, ...]:
@@ -79,6 +96,8 @@ def arm_rows(record: RunRecord) -> tuple[ArmRow, ...]:
 
 def _row(record: RunRecord, c: Comparison, *, is_noise: bool) -> ArmRow:
     noise = noise_floor(record, c.phase)
+    if noise is not None and not has_enough_blocks(noise):
+        noise = None
     checks = parity_of(record, c.arm)
     tokens = {t.arm: t.tokens_per_s for t in record.throughput}
     energy = {e.arm: e.energy_j for e in record.energy}
@@ -86,7 +105,8 @@ def _row(record: RunRecord, c: Comparison, *, is_noise: bool) -> ArmRow:
         run=record.id,
         scenario=record.scenario.name,
         model=record.scenario.model,
-        fit=record.scenario.fit,
+        size=size_text(record),
+        num_tokens=record.scenario.input.num_tokens if record.scenario.input else None,
         gpu=gpu_name(record),
         source=c.source,
         arm=c.arm,
@@ -99,6 +119,7 @@ def _row(record: RunRecord, c: Comparison, *, is_noise: bool) -> ArmRow:
         verdict=c.verdict,
         confidence=c.confidence,
         num_blocks=c.num_blocks,
+        has_enough_blocks=has_enough_blocks(c),
         noise_low=noise.low if noise else None,
         noise_high=noise.high if noise else None,
         baseline_ms=c.baseline_median_ms,
@@ -121,13 +142,45 @@ def in_words(rows: Sequence[ArmRow]) -> str:
     )
 
 
-def newest_by_place(rows: Sequence[ArmRow], limit: int) -> list[ArmRow]:
-    """Rows of the newest run of each scenario, size, GPU and source; `rows` newest first."""
-    newest: dict[tuple[str, str], str] = {}
-    for row in rows:
-        newest.setdefault((row.scenario, row.place), row.run)
-    kept = set(list(newest.values())[:limit])
-    return [row for row in rows if row.run in kept]
+def spoken(
+    facets: Iterable[Facets],
+    find: Callable[[str], RunRecord | None],
+    *,
+    phase: Phase | None = None,
+    max_runs: int | None = None,
+) -> Spoken:
+    """For each arm of each set-up the figure that speaks, in one phase or in all of them.
+
+    `facets` are newest first; `find` is asked only for the runs that speak.
+    """
+    heard = [
+        (one.id, [voice for voice in one.arm_voices if phase in (None, voice.topic[-1])])
+        for one in facets
+    ]
+    ranked = by_topic(heard)
+    speakers = list(
+        dict.fromkeys(
+            run_id
+            for run_id, voices in heard
+            if any(ranked[voice.topic][0] == run_id for voice in voices)
+        )
+    )
+    rows: list[ArmRow] = []
+    for run_id in speakers[:max_runs]:
+        record = find(run_id)
+        if record is not None:
+            topics = arm_topics(record)
+            spoken_for = {
+                key
+                for key, topic in topics.items()
+                if topic in ranked and ranked[topic][0] == run_id
+            }
+            rows += [row for row in arm_rows(record) if (row.arm, row.phase) in spoken_for]
+    return Spoken(
+        rows=tuple(rows),
+        num_left_out=len(ranked) - len(rows),
+        num_others=sum(len(runs) - 1 for runs in ranked.values()),
+    )
 
 
 def peak_bytes(record: RunRecord, arm: str, phase: Phase) -> int | None:
@@ -276,7 +329,7 @@ def _pair(baseline: str, arm: str) -> str:
 
 COLUMNS: Columns[ArmRow] = Columns(
     {
-        "Model": lambda row: f"{row.model} ({row.fit})",
+        "Model": lambda row: f"{row.model} ({row.size})",
         "GPU": lambda row: row.gpu,
         "Source": lambda row: row.source,
         "Arm": lambda row: f"{row.arm} (noise floor)" if row.is_noise else row.arm,

@@ -6,11 +6,11 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from dashboard.facets import gpu_name
-from dashboard.rows.ab import arm_rows
+from dashboard.rows.arm_rows import arm_rows
 from dashboard.rows.listed import Columns
 from harness.record.records import Phase, Record, Verdict
 from harness.tables import figures
+from harness.tables.speaking import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.run import SampleRow
+    from dashboard.rows.run_facts import SampleRow
 
 
 def samples_chart(rows: Sequence[SampleRow]) -> Figure:
