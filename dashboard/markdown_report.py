@@ -52,13 +52,8 @@ def verdict_line(records: Sequence[RunRecord]) -> str:
         return "No comparison: the store has no run that compares arms."
     if entries:
         by_claim = _by_claim(entries)
-        measured = [_best(answers, "measured") for answers in by_claim.values()]
-        words = f"{counted(len(by_claim), 'published claim')}, measured: " + _tally(
-            [
-                entry.verdict or "without a verdict" if entry else "not measured"
-                for entry in measured
-            ]
-        )
+        measured = [_outcome(_best(answers, "measured")) for answers in by_claim.values()]
+        words = f"{counted(len(by_claim), 'published claim')}, measured: {_tally(measured)}"
     else:
         words = f"{counted(len(rows), 'arm')} in the whole batch: " + _tally(
             [f"{row.verdict} ({row.source})" for row in rows]
@@ -119,6 +114,12 @@ def _best(answers: Sequence[ClaimEntry], source: str) -> ClaimEntry | None:
     )
 
 
+def _outcome(entry: ClaimEntry | None) -> str:
+    if entry is None:
+        return "not measured"
+    return "without a figure" if entry.speedup is None else str(entry.verdict)
+
+
 def _claims_table(entries: Sequence[ClaimEntry]) -> Table:
     """One row a claim: published, modelled and measured, each on the GPU that speaks first."""
     rows = []
@@ -155,7 +156,15 @@ def _cell(answers: Sequence[ClaimEntry], source: str) -> str:
 
 def _arm_lines(moved: Sequence[ArmRow], number: int, room: int | None) -> list[str]:
     """What moved, as a table below how many rows it has of how many there are."""
-    shown = moved if room is None else moved[: max(room, 0)]
+    first = sorted(
+        moved,
+        key=lambda row: (
+            row.parity_passed is not False,
+            row.source != "measured",
+            row.phase != "batch",
+        ),
+    )
+    shown = first if room is None else first[: max(room, 0)]
     about = f"{counted(len(moved), 'figure')} of arms moved or fail parity, of {number:,}"
     if room is None:
         about = f"{counted(len(moved), 'figure')} of arms"

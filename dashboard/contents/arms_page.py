@@ -68,11 +68,9 @@ def overview(found: Snapshot, choices: ArmChoices) -> tuple[Block, ...]:
     if not all(row.has_enough_blocks for row in spoken.rows):
         words.append("hollow dot: too few blocks")
     if spoken.num_left_out:
-        arms = "1 arm is" if spoken.num_left_out == 1 else f"{spoken.num_left_out} arms are"
-        words.append(f"{arms} in the table only")
+        words.append(f"{counted(spoken.num_left_out, 'more figure')}: filter to chart others")
     if spoken.num_others:
-        figures = "1 figure" if spoken.num_others == 1 else f"{spoken.num_others} figures"
-        words.append(f"{figures} of the same arms from other runs not charted")
+        words.append(f"not charted: {counted(spoken.num_others, 'figure')} of the same arms")
     return (
         Text(" · ".join(words), "quiet"),
         chart("ab-overview", overview_chart(spoken.rows), arm_rows.in_words(spoken.rows)),

@@ -49,7 +49,7 @@ def show_timelines(timelines: Sequence[Named], name: str) -> None:
     )  # fmt: skip
     start, end = st.session_state[window]
     is_whole = (start, end) == (0.0, longest)
-    address.write("window", [] if is_whole else [f"{start:.3f}", f"{end:.3f}"])
+    address.write("window", [] if is_whole else [f"{start:.9g}", f"{end:.9g}"])
     button.button(
         "Whole span", key=f"whole-{name}", disabled=is_whole,
         on_click=lambda: st.session_state.update({window: (0.0, longest)}), width="stretch",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-
 from typing import TYPE_CHECKING
 
 import msgspec
