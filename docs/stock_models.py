@@ -5,7 +5,6 @@ Shape and path through the library are those of the published models; only the s
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.audit.emulated.emulated_audit import audit_callable
@@ -106,8 +105,3 @@ def _batch(batch: Batch) -> dict[str, Any]:
         half = torch.arange(TOKENS // 2)
         inputs["position_ids"] = torch.cat([half, half])[None].to("cuda")
     return inputs
-
-
-def below_packages(file: str) -> str:
-    """The part of an installed file's path that is the same on every machine."""
-    return file.replace(os.sep, "/").rpartition("site-packages/")[2]

@@ -1,7 +1,7 @@
 """Writes docs/findings.md: what the audit finds today in stock transformers.
 
-python -m gapless.findings_page            write it again
-python -m gapless.findings_page --check    exit 1 where it is stale, and write nothing
+python -m docs.findings_page            write it again
+python -m docs.findings_page --check    exit 1 where it is stale, and write nothing
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gapless.stock_models import SPARSE, Setting, audit_setting, below_packages, settings
+from docs.stock_models import SPARSE, Setting, audit_setting, settings
 from harness.audit.growth import Sizes, fit_growth
+from harness.origin import below_packages
 from harness.tables.grid import Table, to_markdown
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.record.finding import Finding
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "findings.md"
+PAGE = Path(__file__).resolve().with_name("findings.md")
 DENSE_SIZES = (Sizes(2), Sizes(4))
 SPARSE_SIZES = (Sizes(2, 4), Sizes(4, 4), Sizes(2, 8))
 _LONGEST_CODE = 90
@@ -117,7 +118,7 @@ def _head() -> str:
     versions = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in ("transformers", "torch"))
     return f"""# What the audit finds in stock transformers
 
-Written by `python -m gapless.findings_page` with {versions}, on an emulated H100: counts come \
+Written by `python -m docs.findings_page` with {versions}, on an emulated H100: counts come \
 from the rules for CUDA, not from a GPU. Small models of each family train one step with \
 activation checkpointing, which runs each layer's forward twice.
 
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
         return 0
-    sys.stderr.write("docs/findings.md is stale: run `python -m gapless.findings_page`.\n")
+    sys.stderr.write("docs/findings.md is stale: run `python -m docs.findings_page`.\n")
     return 1
 
 

@@ -49,6 +49,11 @@ class Intervals:
         """Nanoseconds covered."""
         return int((self.end - self.start).sum())
 
+    @property
+    def span(self) -> int:
+        """Nanoseconds from the first start to the last end."""
+        return int(self.end[-1] - self.start[0]) if len(self) else 0
+
     @cached_property
     def _lengths_before(self) -> Int64:
         """Time covered before each interval, and in all."""

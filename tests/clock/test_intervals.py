@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.audit.trace.intervals import Intervals
+from harness.clock.intervals import Intervals
 
 PAIRS = st.lists(st.tuples(st.integers(-20, 60), st.integers(-3, 15)), max_size=12)
 
