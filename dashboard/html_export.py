@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from dashboard.contents import arms_page, claims_page, run_page, syncs_page, whatif_page
 from dashboard.contents.arms_page import ArmChoices
-from dashboard.contents.blocks import Columns, Details, Grid, Page
+from dashboard.contents.blocks import Columns, Details, Grid, Head, Page
 from dashboard.contents.run_page import RunChoices
 from dashboard.facets import run_titles
 from dashboard.filters import Filters
@@ -60,50 +60,35 @@ def export_file(found: Snapshot, target: Path, plotlyjs: PlotlyJs = "inline") ->
 def export_site(found: Snapshot, target: Path) -> None:
     """Write a folder of pages: an index, a page a run, and one script that all share."""
     run_pages = _run_pages(found)
-    links = [{"id": p.id, "title": p.name, "href": f"run/{p.id}.html"} for p in run_pages]
+    links = [
+        {"id": head.id, "title": head.name, "href": f"run/{head.id}.html"}
+        for head in (page.head for page in run_pages)
+    ]
     front = _document(_front_pages(found), [], "directory", prefix="", links=links)
     files = {"index.html": front, PLOTLY_FILE: get_plotlyjs()}
     for page in run_pages:
-        files[f"run/{page.id}.html"] = _document([page], [], "directory", prefix="../")
+        files[f"run/{page.head.id}.html"] = _document([page], [], "directory", prefix="../")
     _write(target, files)
 
 
 def _front_pages(found: Snapshot) -> list[Page]:
     modelled = whatif_page.modelled_runs(found, Filters())
     pages = [
-        Page(
-            "claims",
-            "Claims",
-            claims_page.TITLE,
-            claims_page.QUESTION,
-            claims_page.claims_page(found, Filters()),
-        ),
-        Page(
-            "ab",
-            "A/B",
-            arms_page.TITLE,
-            arms_page.QUESTION,
-            arms_page.arms_page(found, ArmChoices(Filters())),
-        ),
-        Page("syncs", "Syncs", syncs_page.TITLE, syncs_page.QUESTION, syncs_page.front_page(found)),
+        Page(claims_page.HEAD, claims_page.claims_page(found, Filters())),
+        Page(arms_page.HEAD, arms_page.arms_page(found, ArmChoices(Filters()))),
+        Page(syncs_page.HEAD, syncs_page.front_page(found)),
     ]
     if modelled.rows:
-        blocks = whatif_page.whatif_page(modelled)
-        pages.append(Page("what-if", "What-if", whatif_page.TITLE, whatif_page.QUESTION, blocks))
+        pages.append(Page(whatif_page.HEAD, whatif_page.whatif_page(modelled)))
     return pages
 
 
 def _run_pages(found: Snapshot) -> list[Page]:
     choices = RunChoices(max_points=max(100, MAX_POINTS // max(len(found.records), 1)))
     titles = run_titles(found.facets)
+    heads = {run: Head(run, name, name, run_page.HEAD.question) for run, name in titles.items()}
     return [
-        Page(
-            record.id,
-            titles[record.id],
-            titles[record.id],
-            run_page.QUESTION,
-            run_page.run_page(found, record, choices),
-        )
+        Page(heads[record.id], run_page.run_page(found, record, choices))
         for record in found.records
     ]
 
@@ -112,7 +97,7 @@ def _without_csv(page: Page) -> Page:
     """The table of a run's arms refers to that of all runs, which lies in the same file; its other
     tables are short enough to be copied."""
     blocks = tuple(
-        msgspec.structs.replace(block, csv="", csv_run=page.id if block.name == "arms" else "")
+        msgspec.structs.replace(block, csv="", csv_run=page.head.id if block.name == "arms" else "")
         if isinstance(block, Grid) and block.name in ("arms", "environment", "parity")
         else block
         for block in page.blocks
@@ -145,7 +130,7 @@ def _document(
         f"default-src 'none'; script-src {allowed} {_source_hash(script)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    title = pages[0].title if len(pages) == 1 else "gapless results"
+    title = pages[0].head.title if len(pages) == 1 else "gapless results"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
@@ -185,10 +170,7 @@ def _laid_out(*groups: Sequence[Page]) -> tuple[list[Any], list[list[dict[str, A
     outlines = [
         [
             {
-                "id": page.id,
-                "name": page.name,
-                "title": page.title,
-                "question": page.question,
+                **msgspec.structs.asdict(page.head),
                 "blocks": [outline(block) for block in page.blocks],
             }
             for page in pages

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.run_facts import SampleRow
+    from harness.record.records import Sample
 
 
-def samples_chart(rows: Sequence[SampleRow]) -> Figure:
+def samples_chart(rows: Sequence[Sample]) -> Figure:
     """Duration over order, an arm a colour and a shape, warm-ups hollow."""
     arms = list(dict.fromkeys(row.arm for row in rows))
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"}
@@ -42,7 +42,7 @@ def samples_chart(rows: Sequence[SampleRow]) -> Figure:
     }
 
 
-def _trace(arm: str, number: int, rows: Sequence[SampleRow]) -> dict[str, Any]:
+def _trace(arm: str, number: int, rows: Sequence[Sample]) -> dict[str, Any]:
     symbol = ARM_SYMBOLS[number % len(ARM_SYMBOLS)]
     return {
         "type": "scatter",

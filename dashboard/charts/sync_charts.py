@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.rows.sync_rows import CountRow, SiteRow
-    from harness.record.records import Source
+    from dashboard.rows.sync_rows import SiteRow
+    from harness.record.records import Source, SyncCount
 
 TREE_HEIGHT_PX = 420
 
 
-def counts_chart(rows: Sequence[CountRow]) -> Figure:
+def counts_chart(rows: Sequence[SyncCount]) -> Figure:
     """Syncs per step, a band a phase, a bar an arm."""
     bands = []
     for phase in PHASES:

@@ -13,7 +13,7 @@ from dashboard.charts.arm_charts import (
     time_chart,
 )
 from dashboard.charts.style import encodings_used
-from dashboard.contents.blocks import Heading, Links, Text, chart, grid, nothing
+from dashboard.contents.blocks import Head, Heading, Links, Text, chart, grid, nothing
 from dashboard.facets import facets_of, run_titles
 from dashboard.rows import arm_rows, run_differences
 from dashboard.rows.listed import rows_csv
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dashboard.snapshot import Snapshot
     from harness.record.records import Phase, RunRecord, Sample
 
-TITLE = "A/B"
-QUESTION = "What does each fix change, and how sure is that?"
+HEAD = Head("ab", "A/B", "A/B", "What does each fix change, and how sure is that?")
 MAX_OVERVIEW = 8
 MAX_RUNS = 40
 

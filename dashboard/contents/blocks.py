@@ -110,14 +110,20 @@ Block = (
 )
 
 
-class Page(msgspec.Struct, frozen=True):
-    """One page whole, as the export shows it."""
+class Head(msgspec.Struct, frozen=True):
+    """What stands above a page."""
 
     id: str
     name: str
     """In a list of pages."""
     title: str
     question: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page whole, as the export shows it."""
+
+    head: Head
     blocks: tuple[Block, ...]
 
 

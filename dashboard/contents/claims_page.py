@@ -11,6 +11,7 @@ from dashboard.contents.blocks import (
     Badges,
     Columns,
     Details,
+    Head,
     Heading,
     Text,
     chart,
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from dashboard.snapshot import Snapshot
     from harness.record.records import Verdict
 
-TITLE = "Do the published gains hold?"
-QUESTION = "Each published figure beside what was modelled for a GPU and measured on a machine."
+HEAD = Head(
+    "claims",
+    "Claims",
+    "Do the published gains hold?",
+    "Each published figure beside what was modelled for a GPU and measured on a machine.",
+)
 TONES: dict[Verdict, Tone] = {
     "faster": "good",
     "slower": "error",

@@ -10,12 +10,12 @@ import msgspec
 from dashboard.charts.arm_charts import resource_chart, speedup_chart, time_chart
 from dashboard.charts.sample_chart import samples_chart
 from dashboard.charts.style import encodings_used
-from dashboard.contents.blocks import Badges, Code, Download, Heading, Text, chart, grid
+from dashboard.contents.blocks import Badges, Code, Download, Head, Heading, Text, chart, grid
 from dashboard.contents.site_blocks import audit_blocks
 from dashboard.rows import arm_rows, run_facts
 from dashboard.rows.listed import rows_csv
 from harness.errors import StoreError
-from harness.record.records import PHASES, Parity
+from harness.record.records import PHASES, Parity, Sample
 from harness.tables.figures import counted
 from harness.tables.grid import to_csv
 from harness.tables.run_tables import headline
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from dashboard.contents.blocks import Block, Tone
     from dashboard.snapshot import Snapshot
-    from harness.record.records import Phase, RunRecord, Sample
+    from harness.record.records import Phase, RunRecord
 
-TITLE = "Run"
-QUESTION = "What exactly was run, and can I trust it?"
+HEAD = Head("run", "Run", "Run", "What exactly was run, and can I trust it?")
 MAX_RUNS = 500
 
 
@@ -123,14 +122,13 @@ def of_samples(record: RunRecord, samples: Sequence[Sample], choices: RunChoices
     """Every sample of one phase, warm-ups too."""
     blocks: list[Block] = [Heading("Samples in the order they were taken")]
     phase = choices.phase or run_facts.main_phase(samples)
-    drawn = run_facts.sample_rows(samples, phase, choices.max_points)
+    drawn = run_facts.thinned(samples, phase, choices.max_points)
     if not drawn:
         return [*blocks, Text(f"This run left no samples of the phase {phase}.", "info")]
     words = f"{counted(len(drawn), 'sample')} in order."
     blocks.append(chart("run-samples", samples_chart(drawn), words))
     if choices.with_files:
-        rows = [msgspec.convert(s, run_facts.SampleRow, from_attributes=True) for s in samples]
-        csv = rows_csv(run_facts.SampleRow, rows)
+        csv = rows_csv(Sample, samples)
         blocks.append(Download("CSV of all samples", f"{record.id}-samples.csv", csv))
     return blocks
 

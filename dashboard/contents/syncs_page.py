@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.charts.sync_charts import counts_chart
-from dashboard.contents.blocks import Heading, Text, chart, grid, nothing
+from dashboard.contents.blocks import Head, Heading, Text, chart, grid, nothing
 from dashboard.contents.site_blocks import audit_blocks, audited_arms
 from dashboard.filters import Filters
 from dashboard.rows import sync_rows
 from dashboard.rows.listed import rows_csv
 from harness.errors import StoreError
+from harness.record.records import SyncCount
 from harness.tables.run_tables import headline
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from harness.record.attachments import ArmAudit
     from harness.record.records import RunRecord
 
-TITLE = "Syncs"
-QUESTION = "Where does the host wait for the device, and what does that cost?"
+HEAD = Head(
+    "syncs", "Syncs", "Syncs", "Where does the host wait for the device, and what does that cost?"
+)
 MAX_RUNS = 200
 
 
@@ -54,7 +56,7 @@ def syncs_page(found: Snapshot, record: RunRecord, compare_with: str | None = No
     rows = sync_rows.count_rows(record)
     if rows:
         blocks.append(chart("sync-counts", counts_chart(rows), sync_rows.in_words(rows)))
-        csv = rows_csv(sync_rows.CountRow, rows)
+        csv = rows_csv(SyncCount, rows)
         blocks.append(grid("syncs", sync_rows.COUNT_COLUMNS.table(rows), csv=csv))
     if not record.audited_arms:
         command = f"gapless audit --scenario {record.scenario.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.charts.lane_chart import timeline_chart
-from dashboard.contents.blocks import Details, Text, chart, grid, nothing
+from dashboard.contents.blocks import Details, Head, Text, chart, grid, nothing
 from dashboard.rows import lane_rows
 from dashboard.rows.listed import rows_csv
 from harness.errors import StoreError
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from dashboard.snapshot import Snapshot
     from harness.record.records import RunRecord
 
-TITLE = "Timeline"
-QUESTION = "What ran on each stream, and when did the device idle?"
+HEAD = Head(
+    "timeline", "Timeline", "Timeline", "What ran on each stream, and when did the device idle?"
+)
 MAX_RUNS = 200
 
 Window = tuple[float, float]

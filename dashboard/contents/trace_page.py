@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.contents.blocks import Code, Download, Metrics, Text, grid
+from dashboard.contents.blocks import Code, Download, Head, Metrics, Text, grid
 from dashboard.contents.site_blocks import audit_blocks
 from harness.record.attachments import ArmAudit
 from harness.record.audit_report import to_json
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from dashboard.contents.blocks import Block
     from harness.record.audit_report import AuditReport
 
-TITLE = "Open a trace"
-QUESTION = "What does a profile of your own say?"
+HEAD = Head("open", "Open a trace", "Open a trace", "What does a profile of your own say?")
 
 
 def how_to_open() -> tuple[Block, ...]:

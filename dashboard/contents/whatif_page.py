@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dashboard.charts.modelled_charts import whatif_chart, whatif_map
-from dashboard.contents.blocks import Heading, Text, chart, grid, nothing
+from dashboard.contents.blocks import Head, Heading, Text, chart, grid, nothing
 from dashboard.rows import modelled_rows
 from dashboard.rows.listed import rows_csv
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from dashboard.rows.modelled_rows import WhatIfRow
     from dashboard.snapshot import Snapshot
 
-TITLE = "What if"
-QUESTION = "What would each fix give on another GPU or model size?"
+HEAD = Head(
+    "whatif", "What-if", "What if", "What would each fix give on another GPU or model size?"
+)
 ONLY_MODELLED = "Modelled: hatched. Nothing on this page was measured."
 MAX_RUNS = 2_000
 

@@ -24,7 +24,7 @@ class ArmRow(Record, frozen=True, kw_only=True):
     run: str
     scenario: str
     model: str
-    size: str
+    fit: str
     """`full`, `narrow`, or how many of the layers were run."""
     num_tokens: int | None = None
     """Tokens in one step."""
@@ -66,7 +66,7 @@ class ArmRow(Record, frozen=True, kw_only=True):
     def place(self) -> str:
         """`Qwen3-14B (narrow, 512 tokens) · cpu · measured`."""
         tokens = "" if self.num_tokens is None else f", {self.num_tokens:,} tokens"
-        return f"{self.model} ({self.size}{tokens}) · {self.gpu} · {self.source}"
+        return f"{self.model} ({self.fit}{tokens}) · {self.gpu} · {self.source}"
 
 
 class Spoken(Record, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def _row(record: RunRecord, c: Comparison, *, is_noise: bool) -> ArmRow:
         run=record.id,
         scenario=record.scenario.name,
         model=record.scenario.model,
-        size=size_text(record),
+        fit=size_text(record),
         num_tokens=record.scenario.input.num_tokens if record.scenario.input else None,
         gpu=gpu_name(record),
         source=c.source,
@@ -329,7 +329,7 @@ def _pair(baseline: str, arm: str) -> str:
 
 COLUMNS: Columns[ArmRow] = Columns(
     {
-        "Model": lambda row: f"{row.model} ({row.size})",
+        "Model": lambda row: f"{row.model} ({row.fit})",
         "GPU": lambda row: row.gpu,
         "Source": lambda row: row.source,
         "Arm": lambda row: f"{row.arm} (noise floor)" if row.is_noise else row.arm,

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dashboard.rows.arm_rows import arm_rows
+import msgspec
+
+from dashboard.rows.arm_rows import ArmRow, arm_rows
 from dashboard.rows.listed import Columns
-from harness.record.records import Phase, Record, Verdict
 from harness.tables import figures
-from harness.tables.speaking import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.record.records import RunRecord, ScenarioRecord
+    from harness.record.records import Phase, RunRecord, ScenarioRecord
 
 
-class WhatIfRow(Record, frozen=True, kw_only=True):
+class WhatIfRow(ArmRow, frozen=True, kw_only=True):
     """One arm of one modelled run."""
 
-    run: str
-    gpu: str
-    model: str
     num_parameters: int | None
     setup: str
     """Tokens, documents, attention and recompute of the step."""
-    arm: str
-    phase: Phase
-    speedup: float
-    low: float
-    high: float
-    text: str
-    verdict: Verdict
-    baseline_ms: float
-    arm_ms: float
 
     @property
     def size(self) -> str:
@@ -74,26 +62,10 @@ def setup_of(scenario: ScenarioRecord) -> str:
 
 
 def _rows(record: RunRecord) -> list[WhatIfRow]:
-    return [
-        WhatIfRow(
-            run=record.id,
-            gpu=gpu_name(record),
-            model=record.scenario.model,
-            num_parameters=record.scenario.num_parameters,
-            setup=setup_of(record.scenario),
-            arm=row.arm,
-            phase=row.phase,
-            speedup=row.speedup,
-            low=row.low,
-            high=row.high,
-            text=row.text,
-            verdict=row.verdict,
-            baseline_ms=row.baseline_ms,
-            arm_ms=row.arm_ms,
-        )
-        for row in arm_rows(record)
-        if not row.is_noise
-    ]
+    scenario = record.scenario
+    extra: dict[str, Any] = {"num_parameters": scenario.num_parameters, "setup": setup_of(scenario)}
+    rows = [row for row in arm_rows(record) if not row.is_noise]
+    return [WhatIfRow(**msgspec.structs.asdict(row), **extra) for row in rows]
 
 
 def gpus_by_speed(rows: Sequence[WhatIfRow]) -> tuple[str, ...]:

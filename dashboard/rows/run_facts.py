@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.rows.listed import Columns
-from harness.record.records import Phase, Record
 from harness.tables import figures
 from harness.tables.grid import Table
 from harness.tables.speaking import gpu_name, size_text
@@ -13,21 +12,10 @@ from harness.tables.speaking import gpu_name, size_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.record.records import Parity, RunRecord, Sample
+    from harness.record.records import Parity, Phase, RunRecord, Sample
 
 MAX_DRAWN_SAMPLES = 4_000
 """More points are thinned evenly: the order stays visible and the page stays quick."""
-
-
-class SampleRow(Record, frozen=True, kw_only=True):
-    """One timed phase, as drawn."""
-
-    order: int
-    block: int
-    arm: str
-    phase: Phase
-    duration_ms: float
-    warmup: bool
 
 
 def main_phase(samples: Sequence[Sample]) -> Phase:
@@ -36,23 +24,12 @@ def main_phase(samples: Sequence[Sample]) -> Phase:
     return "batch" if "batch" in timed or not timed else samples[0].phase
 
 
-def sample_rows(
+def thinned(
     samples: Sequence[Sample], phase: Phase, limit: int = MAX_DRAWN_SAMPLES
-) -> tuple[SampleRow, ...]:
+) -> Sequence[Sample]:
     """Samples of one phase in the order they were taken, evenly thinned to about `limit`."""
     chosen = [sample for sample in samples if sample.phase == phase]
-    step = max(1, -(-len(chosen) // limit))
-    return tuple(
-        SampleRow(
-            order=s.order,
-            block=s.block,
-            arm=s.arm,
-            phase=s.phase,
-            duration_ms=s.duration_ms,
-            warmup=s.warmup,
-        )
-        for s in chosen[::step]
-    )
+    return chosen[:: max(1, -(-len(chosen) // limit))]
 
 
 def environment_table(record: RunRecord) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.rows.listed import Columns
-from harness.record.records import Phase, Record, Source
+from harness.record.records import Record, Source, SyncCount
 from harness.tables import figures
 
 if TYPE_CHECKING:
@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from harness.record.attachments import ArmAudit
     from harness.record.audit_report import AuditReport, RedundantGroup, Site
     from harness.record.records import RunRecord
-
-
-class CountRow(Record, frozen=True, kw_only=True):
-    """Syncs of one arm in one phase."""
-
-    run: str
-    arm: str
-    phase: Phase
-    count: float
-    source: Source
-    method: str
-    blocked_ms: float | None
-    exposed_ms: float | None
 
 
 class SiteRow(Record, frozen=True, kw_only=True):
@@ -64,23 +51,10 @@ class GroupRow(Record, frozen=True, kw_only=True):
     module: str
 
 
-def count_rows(record: RunRecord) -> tuple[CountRow, ...]:
+def count_rows(record: RunRecord) -> tuple[SyncCount, ...]:
     """What the record itself counted, arms in their order."""
     position = {arm.name: n for n, arm in enumerate(record.arms)}
-    ordered = sorted(record.syncs, key=lambda s: position.get(s.arm, len(position)))
-    return tuple(
-        CountRow(
-            run=record.id,
-            arm=s.arm,
-            phase=s.phase,
-            count=s.count,
-            source=s.source,
-            method=s.method,
-            blocked_ms=s.blocked_ms,
-            exposed_ms=s.exposed_ms,
-        )
-        for s in ordered
-    )
+    return tuple(sorted(record.syncs, key=lambda s: position.get(s.arm, len(position))))
 
 
 def site_rows(before: AuditReport, after: AuditReport | None) -> tuple[SiteRow, ...]:
@@ -117,7 +91,7 @@ def group_rows(audit: ArmAudit) -> tuple[GroupRow, ...]:
     )
 
 
-def in_words(rows: Sequence[CountRow]) -> str:
+def in_words(rows: Sequence[SyncCount]) -> str:
     """What a chart of these rows shows, for those who cannot see it."""
     return "; ".join(f"{r.arm}, {r.phase}: {figures.count(r.count)} per step" for r in rows)
 
@@ -180,7 +154,7 @@ def _total(values: Sequence[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-COUNT_COLUMNS: Columns[CountRow] = Columns(
+COUNT_COLUMNS: Columns[SyncCount] = Columns(
     {
         "Arm": lambda row: row.arm,
         "Phase": lambda row: row.phase,

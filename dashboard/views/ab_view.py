@@ -58,5 +58,5 @@ def page(found: Snapshot) -> None:
 
 
 OWN = ("phase", "moved", "of", "show", "base", "against")
-with page_frame("ab", arms_page.TITLE, arms_page.QUESTION, *OWN) as shown:
+with page_frame(arms_page.HEAD, *OWN) as shown:
     page(shown)

@@ -19,6 +19,7 @@ from harness.tables.figures import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dashboard.contents.blocks import Head
     from dashboard.filters import Filters
     from dashboard.snapshot import Snapshot
 
@@ -39,14 +40,14 @@ def snapshot() -> Snapshot:
 
 
 @contextmanager
-def page_frame(page: str, title: str, question: str, *own: str) -> Iterator[Snapshot]:
+def page_frame(head: Head, *own: str) -> Iterator[Snapshot]:
     """Title and question first; at the end, a link to what is shown by then.
 
     `own` are the names that the page itself has in its address.
     """
     words, link = st.columns([5, 1], vertical_alignment="bottom")
-    words.title(title, anchor=False)
-    words.caption(question)
+    words.title(head.title, anchor=False)
+    words.caption(head.question)
     for name in st.query_params:
         if name not in (*FACETS, *DAYS, *own):
             st.warning(markdown_text(f"The address has {name[:80]!r}, which this page has not."))
@@ -57,7 +58,7 @@ def page_frame(page: str, title: str, question: str, *own: str) -> Iterator[Snap
         filters = current_filters().query()
         with link.popover("Copy link", width="stretch"):
             st.caption("This address shows the same again:")
-            st.code(permalink(address.base_url(), page, [*filters, *query]), language=None)
+            st.code(permalink(address.base_url(), head.id, [*filters, *query]), language=None)
 
 
 def filter_sidebar(found: Snapshot) -> None:

@@ -30,5 +30,5 @@ def page(found: Snapshot) -> None:
     render(run_page.run_page(found, record, choices))
 
 
-with page_frame("run", run_page.TITLE, run_page.QUESTION, "id", "phase") as shown:
+with page_frame(run_page.HEAD, "id", "phase") as shown:
     page(shown)

@@ -28,5 +28,5 @@ def page(found: Snapshot) -> None:
     render(syncs_page.syncs_page(found, record, beside))
 
 
-with page_frame("syncs", syncs_page.TITLE, syncs_page.QUESTION, "of", "after") as shown:
+with page_frame(syncs_page.HEAD, "of", "after") as shown:
     page(shown)

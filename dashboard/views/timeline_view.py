@@ -33,5 +33,5 @@ def page(found: Snapshot) -> None:
         show_timelines(timelines, "run")
 
 
-with page_frame("timeline", timeline_page.TITLE, timeline_page.QUESTION, "of", "window") as shown:
+with page_frame(timeline_page.HEAD, "of", "window") as shown:
     page(shown)

@@ -54,5 +54,5 @@ def page() -> None:
     render([trace_page.audit_file(found.report)])
 
 
-with page_frame("open", trace_page.TITLE, trace_page.QUESTION, "window"):
+with page_frame(trace_page.HEAD, "window"):
     page()

@@ -39,5 +39,5 @@ def page(found: Snapshot) -> None:
 
 
 OWN = ("on", "size", "setup", "arm")
-with page_frame("whatif", whatif_page.TITLE, whatif_page.QUESTION, *OWN) as shown:
+with page_frame(whatif_page.HEAD, *OWN) as shown:
     page(shown)

@@ -59,7 +59,7 @@ def every_figure(made: RunRecord) -> dict[str, style.Figure]:
         "lanes": lanes.timeline_chart([("before", timeline), ("after", timeline)], 0.0, 30.0),
         "whatif": whatif.whatif_chart(modelled),
         "map": whatif.whatif_map(modelled, ["H100"]),
-        "samples": run.samples_chart(run_rows.sample_rows(taken, "batch")),
+        "samples": run.samples_chart(run_rows.thinned(taken, "batch")),
     }
 
 

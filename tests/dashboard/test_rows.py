@@ -228,7 +228,7 @@ def test_a_modelled_gpu_never_bears_the_name_of_a_measured_one() -> None:
 
 
 def test_samples_are_thinned_in_order() -> None:
-    rows = run.sample_rows(synthetic.samples(0, 100), "batch", 50)
+    rows = run.thinned(synthetic.samples(0, 100), "batch", 50)
     assert 25 <= len(rows) <= 50
     assert [row.order for row in rows] == sorted(row.order for row in rows)
 

@@ -106,7 +106,7 @@ def test_runs_of_another_fix_size_or_baseline_are_other_arms() -> None:
     assert {row.run for row in both.rows} == {reload.id, LONG.id}
     assert (len(both.rows), both.num_others) == (4, 0)
     sizes = spoken([few_layers(9), full(2), LONG], phase="batch")
-    assert {row.size for row in sizes.rows} == {"2 of 40 layers", "full", "narrow"}
+    assert {row.fit for row in sizes.rows} == {"2 of 40 layers", "full", "narrow"}
 
 
 def test_figures_of_the_same_arms_are_counted_and_those_left_out_too() -> None:
