@@ -174,3 +174,19 @@ def test_the_badges_of_a_fix_sum_to_its_rows(store: Store, monkeypatch: pytest.M
     counts = re.findall(r"(?:measured|modelled|no figure): (\d+)", badges)
     frame = app.dataframe[0].value
     assert sum(map(int, counts)) == sum(frame["Source"] != "published")
+
+
+def test_a_filter_that_drops_what_was_chosen_chooses_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, _ = three_alike(store)
+    other = synthetic.write(store, synthetic.record(9, gpu="NVIDIA H200"))
+    app = opened(store, monkeypatch, "ab")
+    app.selectbox(key="ab-of").select(one.id).run()
+    app.multiselect(key="ab-against").set_value([two.id]).run()
+    app.multiselect(key="gpu").set_value(["NVIDIA H200"]).run()
+    assert not app.exception
+    assert app.selectbox(key="ab-of").value == other.id
+    assert app.multiselect(key="ab-against").value == []
+    assert link_of(app)["of"] == [other.id]
+    assert "against" not in link_of(app)
