@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dashboard.charts.style import Figure
     from harness.tables.grid import Table
 
@@ -146,9 +144,3 @@ def chart(name: str, figure: Figure, alt: str) -> Chart:
 def nothing(sentence: str, command: str) -> tuple[Block, ...]:
     """Nothing to show, and what to type to have something."""
     return Text(sentence, "info"), Code(command)
-
-
-def others(label: str, runs: Iterable[tuple[str, str]]) -> tuple[Block, ...]:
-    """Runs that do not speak, counted in the label and reachable; no block where there are none."""
-    found = tuple(runs)
-    return (Details(label, (Links(found),)),) if found else ()

@@ -13,11 +13,11 @@ from dashboard.contents.blocks import (
     Details,
     Head,
     Heading,
+    Links,
     Text,
     chart,
     grid,
     nothing,
-    others,
 )
 from dashboard.facets import run_titles
 from dashboard.rows import claim_entries
@@ -26,9 +26,10 @@ from dashboard.rows.listed import rows_csv
 from harness.tables.figures import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from dashboard.contents.blocks import Block, Tone
+    from dashboard.facets import Facets
     from dashboard.filters import Filters
     from dashboard.snapshot import Snapshot
     from harness.record.records import Verdict
@@ -39,6 +40,8 @@ HEAD = Head(
     "Do the published gains hold?",
     "Each published figure beside what was modelled for a GPU and measured on a machine.",
 )
+MAX_OTHERS = 50
+"""Links to runs that do not speak."""
 TONES: dict[Verdict, Tone] = {
     "faster": "good",
     "slower": "error",
@@ -54,8 +57,7 @@ def claims_page(found: Snapshot, filters: Filters) -> tuple[Block, ...]:
     if not entries:
         return nothing("No run here speaks to a published claim.", "gapless reproduce")
     fixes = dict.fromkeys(entry.fix for entry in entries)
-    titles = run_titles(kept)
-    silent = dict.fromkeys(run for entry in entries for run in entry.other_runs)
+    silent = {run for entry in entries for run in entry.other_runs}
     return (
         Text(encodings_used([entry.source for entry in entries]), "quiet"),
         Columns(tuple(_fix_blocks(fix, [e for e in entries if e.fix == fix]) for fix in fixes)),
@@ -64,12 +66,22 @@ def claims_page(found: Snapshot, filters: Filters) -> tuple[Block, ...]:
             claim_entries.COLUMNS.table(entries),
             csv=rows_csv(ClaimEntry, entries),
         ),
-        *others(
-            f"{counted(len(silent), 'other run')} of the same claims, which do not speak: "
-            "incomplete, with too few blocks, of a smaller set-up, or with a wider interval",
-            [(titles[run], run) for run in silent],
-        ),
+        *_others(kept, silent - {entry.run for entry in entries}),
     )
+
+
+def _others(kept: Sequence[Facets], silent: Collection[str]) -> tuple[Block, ...]:
+    """The runs that do not speak, counted, and linked as far as a page can hold them."""
+    if not silent:
+        return ()
+    listed = [facets for facets in kept if facets.id in silent][:MAX_OTHERS]
+    label = (
+        f"{counted(len(silent), 'other run')} of the same claims, which do not speak: "
+        "incomplete, with too few blocks, of a smaller set-up, or with a wider interval"
+    )
+    if len(listed) < len(silent):
+        label += f" (the newest {len(listed)} are linked here, the others are in the list of Run)"
+    return (Details(label, (Links(tuple((t, run) for run, t in run_titles(listed).items())),)),)
 
 
 def _fix_blocks(fix: str, entries: Sequence[ClaimEntry]) -> tuple[Block, ...]:

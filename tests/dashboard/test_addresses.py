@@ -190,3 +190,16 @@ def test_a_filter_that_drops_what_was_chosen_chooses_anew(
     assert app.multiselect(key="ab-against").value == []
     assert link_of(app)["of"] == [other.id]
     assert "against" not in link_of(app)
+
+
+def test_runs_that_do_not_speak_are_counted_and_linked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_alike(store)
+    app = opened(store, monkeypatch, "claims")
+    (label,) = (one.label for one in app.expander if "do not speak" in one.label)
+    assert label.startswith("2 other runs")
+    spoken = set(app.dataframe[0].value["Run"])
+    links = {line for line in words(app).splitlines() if "/run?id=" in line}
+    assert len(links) == 2
+    assert not any(run and run in line for run in spoken for line in links)
