@@ -76,11 +76,11 @@ def _others(kept: Sequence[Facets], silent: Collection[str]) -> tuple[Block, ...
         return ()
     listed = [facets for facets in kept if facets.id in silent][:MAX_OTHERS]
     label = (
-        f"{counted(len(silent), 'other run')} of the same claims, which do not speak: "
-        "incomplete, with too few blocks, of a smaller set-up, or with a wider interval"
+        f"Not shown: {counted(len(silent), 'other run')} of the same claims (incomplete, too few "
+        "blocks, a smaller set-up or a wider interval)"
     )
     if len(listed) < len(silent):
-        label += f" (the newest {len(listed)} are linked here, the others are in the list of Run)"
+        label += f"; the newest {len(listed)} are linked here, the others are in the list of Run"
     return (Details(label, (Links(tuple((t, run) for run, t in run_titles(listed).items())),)),)
 
 
