@@ -46,8 +46,8 @@ def no_timeline() -> tuple[Block, ...]:
     """What to do where no run kept one."""
     return nothing(
         "No run here kept a timeline: runs on a GPU and modelled ones do. A trace of your own "
-        "opens under “Open a trace”.",
-        "gapless model qwen3-8b-packed-sft --gpu B200 --arm checkpoint-reload=double-buffer",
+        "opens under “Open a trace”; `gapless list` has the names for --arm.",
+        "gapless model qwen3-8b-packed-sft --gpu B200 --arm OPTIMIZATION=VARIANT",
     )
 
 

@@ -45,7 +45,7 @@ def summary(report: AuditReport) -> tuple[Block, ...]:
                 ("Copies hidden under compute", overlap),
             )
         ),
-        Text(f"{report.device} · {marked} marked", "quiet"),
+        Text(f"{report.device} · {report.times} · {marked} marked", "quiet"),
         *(Text(note) for note in (*report.notes, *report.unjudged)),
     ]
     if report.api_calls:

@@ -71,9 +71,9 @@ def modelled_runs(found: Snapshot, filters: Filters) -> Modelled:
 def nothing_modelled() -> tuple[Block, ...]:
     """What to do where no run was modelled."""
     return nothing(
-        "No modelled run here. One is made on any machine, without a GPU.",
-        "gapless model qwen3-8b-packed-sft --gpu B200 --gpu H100 "
-        "--arm checkpoint-reload=double-buffer",
+        "No modelled run here. One is made on any machine, without a GPU; `gapless list` has "
+        "the names of optimizations and variants.",
+        "gapless model qwen3-8b-packed-sft --gpu B200 --gpu H100 --arm OPTIMIZATION=VARIANT",
     )
 
 
