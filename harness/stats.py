@@ -161,6 +161,11 @@ def attainable_confidence(num_blocks: int) -> float:
     return 1 - 0.5 ** (num_blocks - 1) if num_blocks > 0 else 0.0
 
 
+def enough_blocks(num_blocks: int, confidence: float = 0.95) -> bool:
+    """Whether this many blocks can give an interval of the stated confidence: 7 for 95 %."""
+    return attainable_confidence(num_blocks) >= _drawn_confidence(confidence)
+
+
 def minimum_detectable(
     log_ratios: Sequence[float], *, confidence: float = 0.95, power: float = 0.8
 ) -> float | None:
@@ -170,7 +175,7 @@ def minimum_detectable(
     too few blocks for an interval.
     """
     drawn = _drawn_confidence(confidence)
-    if attainable_confidence(len(log_ratios)) < drawn:
+    if not enough_blocks(len(log_ratios), confidence):
         return None
     low, high = median_interval(log_ratios, drawn)
     normal = NormalDist()

@@ -70,7 +70,7 @@ def command(
     runs = collect(snapshot, choose_runs(snapshot, filters), redact=redact)
     if site:
         export_site(runs, out)
-        print(f"{counted(len(runs), 'run')}: {out / 'index.html'}")
+        print(f"{counted(len(runs.records), 'run')}: {out / 'index.html'}")
         return
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{counted(len(runs), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    print(f"{counted(len(runs.records), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.record.records import PHASES, Comparison, MemoryPeak, Parity, RunRecord
 from harness.tables import figures
 from harness.tables.grid import Table
+from harness.tables.speaking import size_text
 
 
 def headline(record: RunRecord) -> str:
@@ -16,7 +17,7 @@ def headline(record: RunRecord) -> str:
     if record.source == "modelled":
         place = machine.device
     return (
-        f"{scenario.name}: {scenario.model} ({scenario.fit}), {scenario.dtype}, "
+        f"{scenario.name}: {scenario.model} ({size_text(record)}), {scenario.dtype}, "
         f"{scenario.attention}, {record.source} on {place}, torch {machine.torch}"
     )
 

@@ -1,0 +1,84 @@
+"""What lies beside a run: its samples, audits and timelines, read when a page asks for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dashboard.plain import without_folder
+from dashboard.redaction import redacted_audits, scrub
+from harness.errors import GaplessError, StoreError
+from harness.record.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dashboard.rows.lane_rows import Timeline
+    from harness.record.attachments import ArmAudit
+    from harness.record.records import RunRecord, Sample
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Reads from one store; `StoreError` says what is wrong without the store's folder."""
+
+    root: str
+
+    def samples(self, run_id: str) -> tuple[Sample, ...]:
+        """All samples of a run, in the order they were taken."""
+        try:
+            return _samples(self.root, run_id)
+        except StoreError as error:
+            raise self._told(error) from error
+
+    def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
+        """The audits of a run, the baseline's first."""
+        try:
+            return _audits(self.root, run_id)
+        except StoreError as error:
+            raise self._told(error) from error
+
+    def timeline(self, run_id: str, arm: str) -> Timeline | None:
+        """The lanes of one arm's trace; `None` where it shows no work on a device."""
+        try:
+            return _timeline(self.root, run_id, arm)
+        except GaplessError as error:
+            raise self._told(error) from error
+
+    def _told(self, error: GaplessError) -> StoreError:
+        return StoreError(without_folder(error, self.root))
+
+
+@dataclass(frozen=True)
+class RedactedAttached(Attached):
+    """The same without what tells who ran it and where."""
+
+    originals: Mapping[str, RunRecord]
+    """Run id -> its record before it was redacted, which knows the names to take out."""
+
+    def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
+        """The audits of a run; of a source file its name is left."""
+        return redacted_audits(self.originals[run_id], super().audits(run_id))
+
+    def _told(self, error: GaplessError) -> StoreError:
+        return StoreError(scrub(without_folder(error, self.root)))
+
+
+# A run never changes once it is written, so what was read of it stays true.
+@lru_cache(maxsize=64)
+def _samples(root: str, run_id: str) -> tuple[Sample, ...]:
+    return Store(root).samples(run_id)
+
+
+@lru_cache(maxsize=64)
+def _audits(root: str, run_id: str) -> tuple[ArmAudit, ...]:
+    return Store(root).audits(run_id)
+
+
+@lru_cache(maxsize=8)
+def _timeline(root: str, run_id: str, arm: str) -> Timeline | None:
+    from dashboard.trace_child import audit_upload  # loads the trace audit, which few pages need
+
+    store = Store(root)
+    return audit_upload("trace.gz", store.trace(store.read(run_id), arm)).timeline
