@@ -28,7 +28,7 @@ def own_package(file: str) -> str | None:
 
 
 def in_library(file: str) -> bool:
-    """Whether the file belongs to an installed package other than this project, in any environment."""
+    """Whether the file belongs to an installed package, of any environment, that is not ours."""
     return own_package(file) is None and _PACKAGES.match(file) is not None
 
 

@@ -157,7 +157,7 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def attainable_confidence(num_blocks: int) -> float:
-    """Highest confidence that an interval from so many blocks can have: that of their whole range."""
+    """Highest confidence that an interval of so many blocks can have: that of their whole range."""
     return 1 - 0.5 ** (num_blocks - 1) if num_blocks > 0 else 0.0
 
 

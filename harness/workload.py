@@ -1,4 +1,4 @@
-"""The two interfaces of the harness: workloads, which it times, and optimizations, which it toggles.
+"""The two interfaces of the harness: workloads, which it times, and optimizations it toggles.
 
 A scenario builds a `Workload`; an optimization attaches to the workload's model once and then
 selects one of its variants as often as asked, without rebuilding anything.
@@ -75,8 +75,8 @@ class Workload(Protocol):
 
 @runtime_checkable
 class HasOptimizer(Protocol):
-    """A workload that exposes its optimizer, so that a run which inspects each arm from the same state
-    restores moments and step counts with the weights."""
+    """A workload that exposes its optimizer, so that a run which inspects each arm from the same
+    state restores moments and step counts with the weights."""
 
     optimizer: torch.optim.Optimizer
 

@@ -16,7 +16,7 @@ class SiteCost(Record, frozen=True, kw_only=True):
     op_chain: tuple[str, ...]
     """Enclosing ops, outermost first."""
     owner: Literal["op", "python", "annotation", "context", "none"]
-    """What the site is named after. `context`: nothing encloses it, so the span before it is given."""
+    """What the site is named after. `context`: nothing encloses it, so it is the span before it."""
     called_from: str | None = None
     """`file:line function` of the innermost frame outside torch and known libraries."""
     autograd_node: str | None = None

@@ -137,7 +137,7 @@ def _timeline(report: AuditReport) -> Iterator[str]:
     if time.idle_ms is not None and time.span_ms:
         parts.append(f"idle {time.idle_ms / time.span_ms:.1%}")
     if time.overlap is not None:
-        parts.append(f"{time.overlap:.1%} of copy time overlapping compute")
+        parts.append(f"{time.overlap:.1%} of copy time beside compute")
     if time.communication_hidden is not None:
         parts.append(f"{time.communication_hidden:.1%} of communication hidden")
     yield ", ".join(parts)

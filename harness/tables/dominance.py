@@ -27,7 +27,7 @@ def what_dominates(claim: Claim, record: RunRecord) -> str | None:
         before, after = overlap[baseline], overlap[arm]
         return (
             f"The link dominates: copies take {figures.milliseconds(before.copy_ms)} of the step, "
-            f"of which {figures.percent(before.overlap, signed=False)} overlap compute before "
+            f"of which {figures.percent(before.overlap, signed=False)} run beside compute before "
             f"and {figures.percent(after.overlap, signed=False)} after."
         )
     if baseline not in waits:

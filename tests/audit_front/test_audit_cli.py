@@ -97,7 +97,7 @@ def test_a_module_on_the_path_and_a_step_that_is_the_function_itself(
     code, out, _ = run("their_package.train:plain", "--gpu", "A100", "--shapes", "--steps", "2")
     assert code == 0
     assert "emulated A100 (shapes only)" in out
-    assert "2 steps, 1 syncs per step" in out
+    assert "2 steps, 1 sync per step" in out
 
 
 def test_a_script_takes_its_own_arguments(run: Any) -> None:

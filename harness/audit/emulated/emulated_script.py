@@ -28,7 +28,7 @@ def audit_script(
     """Audit the optimizer steps of a script.
 
     The script sees `sys.argv`, `__main__` and `sys.path` as Python would set them. After `skip`
-    and `steps` more optimizer steps it is left where it stands; without `steps` it runs to its
+    and `steps` more optimizer steps it is stopped; without `steps` it runs to its
     end. Without `skip` the first step, with the set-up before it, is left out where others follow.
     `settings` are those of `EmulatedAudit`. Raises `UsageError` where there is no such script and
     `WorkloadError` where it raises or exits with another status than 0.

@@ -1,7 +1,7 @@
 """Watches steps on an emulated device: the one set-up of observers, patches and clock.
 
-Where a step begins and ends, and which steps count, is for those who use it: an audit of a block, a
-function or a script (`emulated_audit`), and a bench that looks at one step of each arm.
+Where a step begins and ends, and which steps count, is decided by those who use it: an audit of a
+block, a function or a script (`emulated_audit`), and a bench that looks at one step of each arm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepTime:
     recording: Recording
     figures: ClockFigures
     tape: list[Action]
-    """What happened, to be played again."""
+    """What happened, for another clock to replay."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StepSession:
     """A `with` block in which steps on `device` can be watched; enter it as often as needed.
 
     Between `begin` and `pause` syncs are counted by place and `clock` is recorded; `take` ends a
-    step. What was watched and not taken when the block ends is gone. `user_files` count as the
+    step. What was watched and not taken when the block ends is lost. `user_files` count as the
     user's wherever they lie; `redundancy=False` numbers no values, which is faster.
     """
 
@@ -128,7 +128,7 @@ class StepSession:
         self._clock.start_recording(keep_tape=True)
 
     def pause(self) -> None:
-        """Watch no more; the step that has begun is no part of the clock's figures."""
+        """Stop watching; the step that has begun is no part of the clock's figures."""
         if self.is_watching:
             self._tally.recording = False
             self._clock.stop_recording()

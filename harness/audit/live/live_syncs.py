@@ -1,4 +1,4 @@
-"""Python stacks of the waits of a running program, from torch itself.
+"""Python stacks of the syncs of a running program, from torch itself.
 
 Two sources: the GPU-trace callbacks that torch calls at each stream, device and event synchronise,
 and the warnings of the sync debug mode. Each misses what the other sees (the mode knows nothing of
@@ -51,7 +51,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class SyncRecorder:
-    """While active, notes the innermost user frame of each wait, on every thread.
+    """While active, notes the innermost user frame of each sync, on every thread.
 
     The debug mode and the warning filters belong to the whole process; both are put back on exit,
     whatever happened inside. Other warnings go where they always went.
@@ -129,12 +129,12 @@ class SyncRecorder:
 
     @property
     def num_callbacks(self) -> int:
-        """Waits announced by callbacks."""
+        """Syncs reported by callbacks."""
         return sum(not seen.warned for seen in self.seen)
 
     @property
     def num_warnings(self) -> int:
-        """Waits announced by warnings."""
+        """Syncs reported by warnings."""
         return sum(seen.warned for seen in self.seen)
 
     def lines(self) -> tuple[CallLine, ...]:
