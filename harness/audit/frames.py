@@ -70,7 +70,7 @@ _PLUMBING = frozenset({"gapless", "harness"})
 """Packages of this project that are not part of a step; the others hold steps of their own."""
 
 
-class CodeBook:
+class CodeClassifier:
     """Classifies code objects, each once."""
 
     def __init__(self, user_files: tuple[str, ...] = ()) -> None:

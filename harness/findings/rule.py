@@ -26,7 +26,6 @@ class Advice(NamedTuple):
     why: str
     instead: tuple[str, ...]
     unless: str
-    optimization: str | None = None
     confidence: Confidence = "high"
 
 
@@ -139,7 +138,7 @@ def finding_of(report: AuditReport, kind: str, location: Location, advice: Advic
     exposed, blocked = _sum(s.exposed_ms for s in sites), _sum(s.blocked_ms for s in sites)
     steps = report.steps or 1
     span = None if report.timeline.span_ms is None else report.timeline.span_ms / steps
-    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.source == "emulated")
+    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.times == "modelled")
     lines = sorted({line for _, line, _ in map(cause_of, sites) if line is not None})
     return Finding(
         kind=kind,
@@ -149,7 +148,6 @@ def finding_of(report: AuditReport, kind: str, location: Location, advice: Advic
         why=advice.why,
         instead=known.instead if known else advice.instead,
         unless=known.unless if known and known.unless else advice.unless,
-        optimization=known.optimization if known else advice.optimization,
         file=location.file,
         line=location.line,
         lines=tuple(lines),
@@ -158,6 +156,7 @@ def finding_of(report: AuditReport, kind: str, location: Location, advice: Advic
         module=common_path(s.module for s in sites if s.module is not None),
         phases=tuple(dict.fromkeys(site.phase for site in sites)),
         count_per_step=sum(site.count_per_step for site in sites),
+        bytes_per_call=max((site.bytes_per_call or 0 for site in sites), default=0) or None,
         syncs_per_step=syncs,
         exposed_ms=exposed,
         blocked_ms=blocked,

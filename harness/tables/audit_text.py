@@ -88,7 +88,8 @@ def _blocks(
     if shown:
         yield _cards(shown) if width < _NARROW else _site_table(shown)
     else:
-        yield Text("Nothing makes the host wait.")
+        known = "" if report.new_syncs_per_step is None else " that the baseline lacks"
+        yield Text(f"Nothing{known} makes the host wait.")
     if hidden:
         sites_left = counted(len(hidden), "more site")
         waits = counted(sum(_waits(site) for site in hidden), "sync")
@@ -112,19 +113,22 @@ def _header(report: AuditReport) -> RenderableType:
         Text(_counts(report)),
     ]
     lines += [Text(line) for line in _timeline(report)]
-    if report.source == "emulated" and _costs(report.sites):
+    if report.times == "modelled" and (_costs(report.sites) or report.source == "trace"):
         lines.append(Text("Times are modelled by the emulator's clock; nothing was measured."))
     return Group(*lines)
 
 
 def _counts(report: AuditReport) -> str:
-    """`3 steps, 2 syncs per step (trace)`."""
+    """`3 steps, 2 syncs per step, 0 new (trace)`."""
     syncs = "unknown syncs"
     if report.syncs_per_step is not None:
         syncs = counted(report.syncs_per_step, "sync")
     parts = [counted(report.steps, "step")] if report.steps else []
     parts.append(f"{syncs} per {'step' if report.steps is not None else 'trace'}")
-    return ", ".join(parts) + (f" ({report.source})" if report.source != "emulated" else "")
+    if report.new_syncs_per_step is not None:
+        parts.append(f"{number(report.new_syncs_per_step)} new")
+    source = {"emulated": "", "live": " (live)", "trace": f" (trace, {report.times})"}
+    return ", ".join(parts) + source[report.source]
 
 
 def _timeline(report: AuditReport) -> Iterator[str]:
@@ -207,7 +211,9 @@ def _where(site: Site) -> Text:
         line = f":{site.line}" if site.line is not None else ""
         function = f" in {site.function}" if site.function else ""
         place = f"{short_path(site.file)}{line}{function}"
-    module = f"  [{site.module}]" if site.module else ""
+    # A path of repeated indices alone, as of a layer in a plain `Sequential`, names nothing.
+    named = site.module is not None and site.module.strip("*.")
+    module = f"  [{site.module}]" if named else ""
     where = Text(f"{place}{module}")
     if site.code:
         where.append(f"\n  {site.code}", style="dim")

@@ -94,7 +94,7 @@ class EmulatedAudit:
             self.device, device_clock, user_files=user_files, redundancy=redundancy
         )
         self.target = target
-        self.book = self._session.book
+        self.classifier = self._session.classifier
         self._boundary = boundary
         self._steps = steps
         self._skip = skip if skip is not None else int(boundary == "script")
@@ -273,7 +273,12 @@ class EmulatedAudit:
 
     def _notes(self) -> list[str]:
         device = self.device
-        notes = [] if device.dispatcher.num_ops else [_NOTHING_RAN]
+        notes = [
+            f"How often {op.removeprefix('aten::')} waits is in doubt: {doubt}."
+            for op, doubt in device.observers.doubts.items()
+        ]
+        if not device.dispatcher.num_ops:
+            notes.append(_NOTHING_RAN)
         peak, capacity = device.memory.peak_bytes, device.gpu.memory_bytes
         if peak > capacity:
             notes.append(
@@ -316,7 +321,7 @@ def audit_callable(
         observers=observers,
         **settings,
     )
-    with as_workload_error(f"The step of {audit.target}", audit.book), audit:
+    with as_workload_error(f"The step of {audit.target}", audit.classifier), audit:
         audit.record(False)
         audit.run_steps(make_step(step) if build else step)
     return audit.report
@@ -326,5 +331,9 @@ def audit_target(
     target: str, *, steps: int = 1, warmup: int = 1, **settings: Unpack[AuditSettings]
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
-    step = load_target(target, device="cuda")
-    return audit_callable(step, steps=steps, warmup=warmup, target=target, build=True, **settings)
+
+    def build() -> Any:
+        # Loaded inside the audit, since a module may move its model to the GPU on import.
+        return make_step(load_target(target, device="cuda"))
+
+    return audit_callable(build, steps=steps, warmup=warmup, target=target, build=True, **settings)

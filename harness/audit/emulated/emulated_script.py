@@ -45,6 +45,6 @@ def audit_script(
         user_files=(str(path),),
         **settings,
     )
-    with as_workload_error(script, audit.book), audit:
+    with as_workload_error(script, audit.classifier), audit:
         run_as_main(path, arguments)
     return audit.report

@@ -18,7 +18,7 @@ from harness.audit.emulated.report_building import build_report
 from harness.audit.emulated.tally import Tally
 from harness.audit.emulated.unread_copies import UnreadCopies
 from harness.audit.emulated.value_numbers import ValueNumbers
-from harness.audit.frames import Code, CodeBook
+from harness.audit.frames import Code, CodeClassifier
 from harness.clock.clock_figures import figures_of
 from harness.emulator.tensors.patches import Patches
 
@@ -74,10 +74,10 @@ class StepSession:
         user_files: tuple[str, ...] = (),
         redundancy: bool = True,
     ) -> None:
-        self.book = CodeBook(user_files)
+        self.classifier = CodeClassifier(user_files)
         # The line that calls `model.cpu()` copies no tensor of its own.
-        self.book.mark(torch.nn.Module._apply.__code__, Code.LIBRARY)
-        self.attribution = Attribution(self.book)
+        self.classifier.mark(torch.nn.Module._apply.__code__, Code.LIBRARY)
+        self.attribution = Attribution(self.classifier)
         self._device = device
         self._clock = clock
         self._patches = Patches()

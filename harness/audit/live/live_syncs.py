@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import torch
 import torch.cuda._gpu_trace as torch_gpu_trace
 
-from harness.audit.frames import Code, CodeBook, Point, place_of
+from harness.audit.frames import Code, CodeClassifier, Point, place_of
 from harness.record.trace_details import CallLine
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SyncRecorder:
     cuda: SyncDebugMode = torch.cuda
     gpu_trace: ModuleType = torch_gpu_trace
     seen: list[_Seen] = field(default_factory=list)
-    _book: CodeBook = field(default_factory=CodeBook)
+    _book: CodeClassifier = field(default_factory=CodeClassifier)
     _callbacks: dict[str, Callable[..., None]] = field(default_factory=dict)
     _mode: int = 0
     _caught: warnings.catch_warnings[None] | None = None
