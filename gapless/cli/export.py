@@ -21,8 +21,8 @@ from gapless.cli.choosing import (
 )
 from gapless.cli.option_rules import refuse
 from gapless.cli.options import ReadStoreOption, RedactOption
+from harness.counts import counted
 from harness.errors import UsageError
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from dashboard.html_export import PlotlyJs

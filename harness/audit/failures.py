@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.audit.frames import Code, CodeBook
+from harness.audit.frames import Code, CodeClassifier
 from harness.errors import GaplessError, WorkloadError
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ _LONGEST = 300
 """Characters of an error's own message that are shown."""
 
 
-def workload_error(what: str, error: BaseException, book: CodeBook) -> WorkloadError:
+def workload_error(what: str, error: BaseException, classifier: CodeClassifier) -> WorkloadError:
     """The error for `what` having raised `error`: innermost line of the user's, and its message."""
-    place = _user_line(error, book)
+    place = _user_line(error, classifier)
     where = f" at {place}" if place else ""
     said = " ".join(str(error).split())
     if len(said) > _LONGEST:
@@ -27,22 +27,22 @@ def workload_error(what: str, error: BaseException, book: CodeBook) -> WorkloadE
 
 
 @contextmanager
-def as_workload_error(what: str, book: CodeBook) -> Iterator[None]:
+def as_workload_error(what: str, classifier: CodeClassifier) -> Iterator[None]:
     """Errors of the audited code leave the block as `WorkloadError`, our own as they are."""
     try:
         yield
     except GaplessError:
         raise
     except Exception as error:
-        raise workload_error(what, error, book) from error
+        raise workload_error(what, error, classifier) from error
 
 
-def _user_line(error: BaseException, book: CodeBook) -> str | None:
+def _user_line(error: BaseException, classifier: CodeClassifier) -> str | None:
     place = None
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if book.kind(code) is Code.USER:
+        if classifier.kind(code) is Code.USER:
             place = f"{code.co_filename}:{traceback.tb_lineno} in {code.co_name}"
         traceback = traceback.tb_next
     if place is None and isinstance(error, SyntaxError) and error.filename:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class AuditComplete(BaseException):
-    """Raised out of the audited code once all asked steps are recorded; never shown to a user.
+    """Raised out of the audited code once all requested steps are recorded; no user sees it.
 
     Not an `Exception`, so that a script's own `except Exception` does not swallow it.
     """
 
 
 def run_as_main(path: Path, arguments: Sequence[str]) -> None:
-    """Execute a file as `__main__`. An exit with status 0 is an end like any other.
+    """Execute a file as `__main__`. An exit with status 0 is a normal end.
 
     Raises `WorkloadError` for another status, and whatever the script raises.
     """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.counts import counted
 from harness.record.records import Claim, Comparison, Parity, Record, RunRecord
 from harness.tables import figures
 from harness.tables.dominance import what_dominates
@@ -169,15 +170,16 @@ def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
 def setup_difference(claim: Claim, record: RunRecord) -> tuple[str, str]:
     """How this run was set up, and what is known of the published set-up: a sentence each."""
     scenario, machine = record.scenario, record.machine
-    threads = "1 thread" if machine.num_threads == 1 else f"{machine.num_threads} threads"
+    threads = counted(machine.num_threads, "thread")
     place = machine.gpus[0].name if machine.gpus else f"CPU, {threads}"
     if record.source == "modelled":
         place = f"modelled {machine.device}"
     trained = "all weights trained" if scenario.adapter == "none" else scenario.adapter
     parts = [scenario.model, place, f"{scenario.dtype}, {scenario.attention} attention, {trained}"]
     if scenario.input is not None:
-        documents = f"{scenario.input.num_documents_mean:.0f} documents"
-        parts.append(f"{scenario.input.num_tokens:,} tokens in {documents} a step")
+        tokens = counted(scenario.input.num_tokens, "token")
+        documents = counted(round(scenario.input.num_documents_mean), "document")
+        parts.append(f"{tokens} in {documents} a step")
     if scenario.narrowed:
         changes = ", ".join(f"{n} {a:,} -> {b:,}" for n, (a, b) in scenario.narrowed.items())
         parts.append(f"narrowed: {changes}")
@@ -258,5 +260,5 @@ _SEVERAL_SETUPS = (
 
 
 def _half_width(noise: Comparison) -> str:
-    """How far from none the interval of an A/A comparison reaches, `+-1.1%`."""
+    """Largest distance from 0 in the interval of an A/A comparison, `+-1.1%`."""
     return f"+-{figures.percent(max(abs(noise.low), abs(noise.high)), signed=False)}"
