@@ -9,9 +9,9 @@ import msgspec
 from dashboard.facets import facets_of
 from dashboard.rows import arm_rows, claim_entries
 from dashboard.rows.listed import rows_csv
+from harness.counts import counted
 from harness.record.records import SCHEMA_VERSION
 from harness.tables import figures
-from harness.tables.figures import counted
 from harness.tables.grid import Table, plain_markdown, to_markdown
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from dashboard.contents.blocks import Head, Heading, Links, Text, chart, grid, n
 from dashboard.facets import facets_of, run_titles
 from dashboard.rows import arm_rows, run_differences
 from dashboard.rows.listed import rows_csv
+from harness.counts import counted
 from harness.errors import StoreError
 from harness.record.records import PHASES
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

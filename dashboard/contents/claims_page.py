@@ -23,7 +23,7 @@ from dashboard.facets import run_titles
 from dashboard.rows import claim_entries
 from dashboard.rows.claim_entries import ClaimEntry
 from dashboard.rows.listed import rows_csv
-from harness.tables.figures import counted
+from harness.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -14,9 +14,9 @@ from dashboard.contents.blocks import Badges, Code, Download, Head, Heading, Tex
 from dashboard.contents.site_blocks import audit_blocks
 from dashboard.rows import arm_rows, run_facts
 from dashboard.rows.listed import rows_csv
+from harness.counts import counted
 from harness.errors import StoreError
 from harness.record.records import PHASES, Parity, Sample
-from harness.tables.figures import counted
 from harness.tables.grid import to_csv
 from harness.tables.run_tables import headline
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.contents.blocks import Code, Download, Head, Metrics, Text, grid
 from dashboard.contents.site_blocks import audit_blocks
+from harness.counts import counted
 from harness.record.attachments import ArmAudit
 from harness.record.audit_report import to_json
 from harness.tables import figures
@@ -34,7 +35,7 @@ def summary(report: AuditReport) -> tuple[Block, ...]:
     """How much the device idles, and what the trace cannot say."""
     timeline = report.timeline
     per = "per step" if report.steps else "in the trace"
-    marked = figures.counted(report.steps, "step") if report.steps else "no steps"
+    marked = counted(report.steps, "step") if report.steps else "no steps"
     overlap = figures.percent(timeline.overlap, signed=False)
     blocks: list[Block] = [
         Metrics(

@@ -13,8 +13,8 @@ from dashboard.plain import markdown_text, without_folder
 from dashboard.settings import read_settings
 from dashboard.snapshot import shared_snapshots
 from dashboard.views import address
+from harness.counts import counted
 from harness.errors import StoreError
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
