@@ -22,6 +22,7 @@ from dashboard.blocks import Chart
 from dashboard.pages import ab_page, claims_page, run_page, syncs_page
 from dashboard.plain import without_folder
 from dashboard.redaction import redacted_audits, redacted_run
+from harness.boundary.atomic_files import replace_file
 from harness.errors import StoreError, UsageError
 from harness.record.store import Store
 
@@ -221,9 +222,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.tmp")
-            temporary.write_text(content, encoding="utf-8", newline="\n")
-            temporary.replace(path)
+            replace_file(path, content)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot take the export: {error.strerror or error}; give another place."

@@ -16,7 +16,9 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 import harness
-from dashboard.trace_worker import EXIT_REFUSED, TraceAudit
+from dashboard.trace_worker import EXIT_REFUSED, MAX_OUT_BYTES, TraceAudit
+from harness.boundary.atomic_files import replacing
+from harness.boundary.bounded_reads import read_regular
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def audit_upload(
 
 
 def _save(content: bytes | IO[bytes], path: Path) -> None:
-    with path.open("wb") as file:
+    with replacing(path) as file:
         if isinstance(content, bytes):
             size = file.write(content[: MAX_UPLOAD_BYTES + 1])
         else:
@@ -102,7 +104,7 @@ def _audit(
             if pipe is not None:
                 pipe.close()
     if code == 0:
-        return msgspec.json.decode(out.read_bytes(), type=TraceAudit)
+        return msgspec.json.decode(read_regular(out, MAX_OUT_BYTES), type=TraceAudit)
     why = "".join(errors).strip() if code == EXIT_REFUSED else ""
     raise UsageError(
         why

@@ -17,6 +17,7 @@ from typing import overload
 
 import msgspec
 
+from harness.boundary.foreign_text import one_line, visible, visible_struct
 from harness.errors import StoreError
 from harness.record.attachments import (
     AUDITS_FILE,
@@ -203,7 +204,7 @@ class Store:
         newest_first = sorted(entries, key=lambda n: (entries[n].created_utc, n), reverse=True)
         return Listing(
             records=_LazyRecords(tuple(entries[name].record for name in newest_first)),
-            problems=tuple(Problem(name, problems[name]) for name in sorted(problems)),
+            problems=tuple(Problem(visible(name), problems[name]) for name in sorted(problems)),
         )
 
     def _read(self, run_id: str, file_name: str, limit_bytes: int) -> bytes:
@@ -301,16 +302,17 @@ def _decode_record(name: str, content: bytes) -> RunRecord:
         record = _RECORD.decode(content)
         wrong = unsound(msgspec.to_builtins(record), "record")
         if wrong is not None:
-            raise ValueError(f"{RUN_FILE} is not a gapless record: {wrong}.")
+            raise ValueError(f"{RUN_FILE} is not a gapless record: {one_line(wrong)}.")
     except msgspec.ValidationError as error:
-        raise ValueError(f"{RUN_FILE} is not a gapless record: {error}.") from error
+        said = one_line(str(error))
+        raise ValueError(f"{RUN_FILE} is not a gapless record: {said}.") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{RUN_FILE} is broken JSON ({error}): copy the run's folder again."
         ) from error
     if record.id != name:
         raise ValueError(f"it holds run {record.id[:200]!r}: give the folder that name.")
-    return record
+    return visible_struct(record)
 
 
 def _index_entry(name: str, content: bytes, stamp: str, samples_bytes: int) -> IndexEntry:
