@@ -23,6 +23,7 @@ from dashboard.pages import ab_page, claims_page, run_page, syncs_page
 from dashboard.plain import without_folder
 from dashboard.redaction import redacted_audits, redacted_run
 from harness.boundary.atomic_files import replace_file
+from harness.boundary.foreign_text import visible_values
 from harness.errors import StoreError, UsageError
 from harness.record.store import Store
 
@@ -156,7 +157,7 @@ def _document(
         "<noscript>This page draws its charts and tables with the script inside it: "
         "allow scripts for this file.</noscript>\n"
         '<div id="page"></div>\n'
-        f"{_packed('data', msgspec.json.encode(data))}\n"
+        f"{_packed('data', msgspec.json.encode(visible_values(msgspec.to_builtins(data))))}\n"
         f"{plotly_tag}\n<script>{script}</script>\n</body>\n</html>\n"
     )
 

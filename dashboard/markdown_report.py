@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from dashboard.rows import ab, claims
 from dashboard.rows.listed import rows_csv
+from harness.boundary.foreign_text import json_text
 from harness.record.records import SCHEMA_VERSION
 from harness.tables import figures
 from harness.tables.grid import Table, plain_markdown, to_markdown
@@ -79,7 +78,7 @@ def json_report(records: Sequence[RunRecord]) -> str:
         "claims": claims.claim_entries(records),
         "comparisons": [row for record in records for row in ab.arm_rows(record)],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_text(document)
 
 
 def _newest(records: Sequence[RunRecord]) -> list[ArmRow]:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gapless.saying import say_aside
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -128,7 +130,7 @@ def _show_stages(label: str, _later_s: float) -> Iterator[Callable[[Progress], N
 
 
 def _say(sentence: str) -> None:
-    print(f"gpu-check: {sentence}", file=sys.stderr, flush=True)
+    say_aside(f"gpu-check: {sentence}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gapless.cli.options import JsonOption
+from gapless.saying import say, say_aside
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class _Shown:
             return
         print_report(report, _console(), top=self.top, everything=self.everything)
         if self.json:
-            print(to_json(report))
+            say(to_json(report))
 
     def _new(self, report: AuditReport, baseline: AuditReport) -> None:
         """Only what is new; exits 1 where that is asked for."""
@@ -260,7 +261,7 @@ class _Shown:
         )
         print_report(news, _console(), top=self.top, everything=True)
         if self.json:
-            print(to_json(news))
+            say(to_json(news))
         if sites and self.gate:
             raise typer.Exit(1)
 
@@ -270,7 +271,7 @@ class _Shown:
 
         print_table(table)
         if self.json:
-            print(indented(document))
+            say(indented(document))
 
 
 def _baseline(path: str | None) -> AuditReport | None:
@@ -399,5 +400,5 @@ def _traces(
         saved = save_for_tensorboard(path, tensorboard)
         done.append(f"For TensorBoard: {saved} (tensorboard --logdir {tensorboard})")
     for sentence in done:
-        print(sentence, file=sys.stderr)
+        say_aside(sentence)
     shown.report(report)

@@ -23,6 +23,7 @@ from gapless.cli.options import (
     TokensOption,
 )
 from gapless.cli.values import check_keeping, check_seconds, check_threads, parse_precision
+from gapless.saying import say
 from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -202,9 +203,9 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
     )
     print_table(Table(columns=("Arm", "Role", *toggled), rows=rows, title=title))
     options: dict[str, Any] = plan.spec["options"]
-    print(", ".join(f"{name}={value}" for name, value in options.items() if value is not None))
+    say(", ".join(f"{name}={value}" for name, value in options.items() if value is not None))
     if json:
-        print(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
+        say(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
 
 
 def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
@@ -236,13 +237,13 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
         if table.rows:
             print_table(table)
     for sentence in (*record.notes, *record.steadiness.warnings):
-        print(f"Note: {sentence}")
+        say(f"Note: {sentence}")
     if record.reason:
-        print(f"{record.status.capitalize()}: {record.reason}")
+        say(f"{record.status.capitalize()}: {record.reason}")
     if root is not None and not_kept is None:
-        print(f"Record: {root.rstrip('/')}/{record.id}")
+        say(f"Record: {root.rstrip('/')}/{record.id}")
     if json:
-        print(run_document(record))
+        say(run_document(record))
     if not_kept is not None:
         raise not_kept
     return _exit_code(record, interrupted=interrupts.count > 0)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gapless.cli.options import DeviceOption, JsonOption
+from gapless.saying import say
 
 
 def command(
@@ -53,8 +54,8 @@ def command(
             for c in checks
         )
         print_table(Table(("Workload", "Phase", "Modelled", "Measured", "Off by"), compared))
-    print(f"Profile: {path}")
+    say(f"Profile: {path}")
     if json:
         from gapless.json_documents import indented
 
-        print(indented({"profile": profile, "checks": checks}))
+        say(indented({"profile": profile, "checks": checks}))

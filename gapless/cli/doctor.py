@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.cli.options import DeviceOption, JsonOption
+from gapless.saying import say
 
 
 def command(device: DeviceOption = None, json: JsonOption = False) -> None:
@@ -19,8 +20,8 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
     checkup = check_up(device or default_device())
     print_table(Table(columns=("Fact", "Value"), rows=machine_lines(checkup)))
     for sentence in checkup.gpu_missing:
-        print(sentence)
+        say(sentence)
     for name, use in checkup.packages_missing.items():
-        print(f"Without {name}: no {use}.")
+        say(f"Without {name}: no {use}.")
     if json:
-        print(indented(checkup))
+        say(indented(checkup))

@@ -20,6 +20,7 @@ from gapless.cli.choosing import (
     store_to_read,
 )
 from gapless.cli.options import RedactOption, StoreOption
+from gapless.saying import say
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def command(
         )
     if site:
         export_site(runs, out)
-        print(f"{len(runs)} runs: {out / 'index.html'}")
+        say(f"{len(runs)} runs: {out / 'index.html'}")
         return
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    say(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB: {out}")

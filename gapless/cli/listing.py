@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.cli.options import DeviceOption, JsonOption
+from gapless.saying import say
 
 if TYPE_CHECKING:
     from gapless.inventory import Inventory
@@ -24,7 +25,7 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
     _print_scenarios(inventory)
     _print_variants(inventory)
     if json:
-        print(indented(inventory))
+        say(indented(inventory))
 
 
 def _print_scenarios(inventory: Inventory) -> None:

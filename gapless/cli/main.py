@@ -22,6 +22,7 @@ from gapless.cli import (
     reproduce,
 )
 from gapless.cli.output import EXIT_READER_GONE, until_reader_leaves
+from gapless.saying import say, say_aside
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ for verb, command in VERBS.items():
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"gapless {__version__}")
+        say(f"gapless {__version__}")
         raise typer.Exit
 
 
@@ -101,7 +102,7 @@ def _run(words: list[str], debug: bool) -> int:
 def _fail(sentence: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"gapless: {sentence}", file=sys.stderr)
+    say_aside(f"gapless: {sentence}")
     return code
 
 

@@ -21,6 +21,7 @@ from gapless.cli.options import (
     TokensOption,
 )
 from gapless.cli.values import check_keeping
+from gapless.saying import say
 
 
 def command(
@@ -126,14 +127,14 @@ def command(
     print_table(modelled_table(runs))
     for point, record in runs:
         if record.status == "incomplete":
-            print(f"{point.gpu}: incomplete. {record.reason}")
+            say(f"{point.gpu}: incomplete. {record.reason}")
     if root is not None:
-        print(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
+        say(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
     if json:
         from gapless.json_documents import indented
         from harness.record.records import SCHEMA_VERSION
 
-        print(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
+        say(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
     if interrupts.count:
         raise typer.Exit(130)
     raise typer.Exit(3 if any(record.status == "failed" for _, record in runs) else 0)

@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gapless.saying import say_aside
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -46,7 +48,7 @@ def _plain(label: str) -> Callable[[Progress], None]:
         nonlocal last
         if progress.stage != last:
             last = progress.stage
-            print(f"{label}: {progress.stage}", file=sys.stderr, flush=True)
+            say_aside(f"{label}: {progress.stage}")
 
     return update
 

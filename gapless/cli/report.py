@@ -21,6 +21,7 @@ from gapless.cli.choosing import (
     store_to_read,
 )
 from gapless.cli.options import RedactOption, StoreOption
+from gapless.saying import say
 from harness.errors import UsageError
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -65,7 +66,7 @@ def command(
         _append_summary(text)
     else:
         text = csv_report(records) if output == "csv" else json_report(records)
-    print(text, end="" if text.endswith("\n") else "\n")
+    say(text.removesuffix("\n"))
 
 
 def _append_summary(text: str) -> None:

@@ -14,6 +14,7 @@ from gapless.cli.options import (
     TimelinesOption,
 )
 from gapless.cli.values import check_seconds, parse_precision
+from gapless.saying import say
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,16 +96,16 @@ def command(
     if json:
         from gapless.json_documents import reproduce_document
 
-        print(reproduce_document(sweep.rows(claims), sweep.records))
+        say(reproduce_document(sweep.rows(claims), sweep.records))
     raise typer.Exit(sweep.exit_code)
 
 
 def _say_what_next(sweep: Sweep, root: str) -> None:
     for record in sweep.records:
         for sentence in record.steadiness.warnings:
-            print(f"Not steady, {record.scenario.name}: {sentence}")
-    print()
+            say(f"Not steady, {record.scenario.name}: {sentence}")
+    say()
     if sweep.records:
-        print(f"Records: {len(sweep.records)} under {root}/, {sweep.records[0].id} first.")
-    print("One claim for longer: gapless reproduce --only CLAIM --seconds 120")
-    print("Your own arms:        gapless bench SCENARIO --ladder   (gapless list has the names)")
+        say(f"Records: {len(sweep.records)} under {root}/, {sweep.records[0].id} first.")
+    say("One claim for longer: gapless reproduce --only CLAIM --seconds 120")
+    say("Your own arms:        gapless bench SCENARIO --ladder   (gapless list has the names)")

@@ -14,12 +14,20 @@ import msgspec
 
 T = TypeVar("T")
 
+LONGEST_NAME = 4_000
+"""Characters. Kernels of template libraries reach 3,000."""
+
 
 def visible(text: str) -> str:
     """The text with every character that has no glyph as its escape; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(char if _is_shown(char) or char in "\n\t" else _escape(char) for char in text)
+
+
+def visible_name(text: str) -> str:
+    """The same of a name, cut where it is longer than any real one."""
+    return visible(text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}...")
 
 
 def one_line(text: str) -> str:

@@ -103,4 +103,3 @@ def _values(table: pa.Table, name: str) -> list[Any]:
 def _extremes(column: pa.ChunkedArray) -> list[float]:
     figures = column.to_numpy()
     return [float(figures.min()), float(figures.max())] if len(figures) else []
-

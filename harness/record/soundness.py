@@ -7,7 +7,7 @@ import math
 
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 LARGEST_FIGURE = 1e100
-"""Of a fraction. What is derived from two figures of a record, a square or a ratio, stays finite."""
+"""Of a fraction. What is derived from two of them, a square or a ratio, stays finite."""
 MOST_ENTRIES = 20_000
 """In one list. A run of 60 arms has 300 comparisons, an audit of a large model 2,000 sites."""
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.boundary.foreign_text import visible_struct
 from harness.record.remedies import remedy_for
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
@@ -56,6 +57,7 @@ def print_report(
     report: AuditReport, console: Console, *, top: int = TOP, everything: bool = False
 ) -> None:
     """Print header, sites, totals, intended waits, what could not be judged, and notes."""
+    report = visible_struct(report)
     sites = len(report.sites) if everything else top
     findings = len(report.findings) if everything else _TOP_FINDINGS
     for block in _blocks(report, console.width, sites, findings):

@@ -37,12 +37,17 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
     path.write_text("old")
     (tmp_path / "out.json.tmp").write_text("a user's own")
     for error in (OSError(errno.ENOSPC, "full"), KeyboardInterrupt(), MemoryError()):
-        with pytest.raises(type(error)), replacing(path) as file:
-            file.write(b"half")
-            raise error
+        with pytest.raises(type(error)):
+            _fail_half_way(path, error)
     assert path.read_text() == "old"
     names = sorted(entry.name for entry in tmp_path.iterdir())
     assert names == ["out.json", "out.json.tmp"]
+
+
+def _fail_half_way(path: Path, error: BaseException) -> None:
+    with replacing(path) as file:
+        file.write(b"half")
+        raise error
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
@@ -102,8 +107,8 @@ def _writes(node: ast.AST) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if name in ("write_text", "write_bytes", "mkstemp", "NamedTemporaryFile"):
         return True
-    modes = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-    modes += [k.value.value for k in node.keywords if k.arg == "mode" and isinstance(k.value, ast.Constant)]
+    given = [*node.args, *(k.value for k in node.keywords if k.arg == "mode")]
+    modes = [argument.value for argument in given if isinstance(argument, ast.Constant)]
     return name in ("open", "fdopen") and any(
         isinstance(mode, str) and mode[:1] in "wax" and mode.strip("bt+") in ("w", "a", "x")
         for mode in modes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
     for place in (tmp_path / "pipe", tmp_path / "link", tmp_path):
-        with pytest.raises(OSError, match="not a regular file|[Ii]s a directory"):
+        with pytest.raises(OSError, match="not a regular file"):
             read_regular(place, 100)
 
 
@@ -100,7 +101,5 @@ def test_bent_pages_give_a_size_or_a_sentence(data: st.DataObject) -> None:
     metadata = pq.ParquetFile(pa.BufferReader(bytes(content))).metadata
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(ValueError):
         assert unpacked_bytes(bytes(content), metadata, max_pages=100) >= 0
-    except ValueError as error:
-        assert str(error)

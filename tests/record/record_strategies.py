@@ -11,7 +11,16 @@ from msgspec import inspect
 from harness.record.records import RunRecord
 
 ODD_TEXT = st.sampled_from(
-    ["", "a", "baseline", "batch", "2026-01-02T03:04:05Z", "\x1b[2J\u202e\n", "<b>|`", "/home/eve/x"]
+    [
+        "",
+        "a",
+        "baseline",
+        "batch",
+        "2026-01-02T03:04:05Z",
+        "\x1b[2J\u202e\n",
+        "<b>|`",
+        "/home/eve/x",
+    ]
 )
 ODD_INTEGERS = st.sampled_from([0, 1, 2, 7, -1, 2**31, 2**53 + 1, -(2**63), 2**64 - 1])
 ODD_NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.3, 2e3, 5e-324, 1e-300, 1e99, -1e99, 3])

@@ -113,7 +113,7 @@ def test_a_record_with_endless_lists_is_a_problem(tmp_path: Path) -> None:
     ],
 )
 def test_audits_that_are_none_are_a_sentence(content: bytes) -> None:
-    with pytest.raises(ValueError, match="it holds|64 bits") as raised:
+    with pytest.raises(ValueError, match=r"it holds|64 bits") as raised:
         decode_audits(content)
     assert str(raised.value).isprintable()
 

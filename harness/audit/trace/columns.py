@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.audit.trace.runtime_apis import api_role
+from harness.boundary.foreign_text import visible_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -212,7 +213,7 @@ def _tidy_label(value: int | float | str | None) -> int | str:
     if not isinstance(value, str):
         return int(value) if math.isfinite(value) else UNKNOWN
     match = re.fullmatch(r"(?:stream )?(\d{1,18})", value)
-    return int(match[1]) if match else value
+    return int(match[1]) if match else visible_name(value)
 
 
 @dataclass(slots=True)
@@ -430,11 +431,11 @@ class TraceBuilder:
                 thread=thread_of[self._flows.column("thread", np.int32)],
                 is_start=self._flows.column("is_start", np.bool_),
             ),
-            names=["" if name is None else name for name in self.names],
+            names=["" if name is None else visible_name(name) for name in self.names],
             threads=threads,
             streams=streams,
             shapes=[text.decode("utf-8", "replace") for text in self._shapes],
-            stacks=list(self._stacks),
+            stacks=[";".join(map(visible_name, stack.split(";"))) for stack in self._stacks],
             metadata=metadata,
             notes=tuple(said),
         )
