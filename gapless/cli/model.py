@@ -20,6 +20,7 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
+from gapless.cli.output import unless_hung_up
 from gapless.cli.values import check_keeping
 from gapless.saying import say
 
@@ -124,17 +125,18 @@ def command(
             runs.append((point, record))
             if interrupts.count:
                 break
-    print_table(modelled_table(runs))
-    for point, record in runs:
-        if record.status == "incomplete":
-            say(f"{point.gpu}: incomplete. {record.reason}")
-    if root is not None:
-        say(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
-    if json:
-        from gapless.json_documents import indented
-        from harness.record.records import SCHEMA_VERSION
+    with unless_hung_up(interrupts.exit_code if interrupts.count else None):
+        print_table(modelled_table(runs))
+        for point, record in runs:
+            if record.status == "incomplete":
+                say(f"{point.gpu}: incomplete. {record.reason}")
+        if root is not None:
+            say(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
+        if json:
+            from gapless.json_documents import indented
+            from harness.record.records import SCHEMA_VERSION
 
-        say(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
+            say(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
     if interrupts.count:
-        raise typer.Exit(130)
+        raise typer.Exit(interrupts.exit_code)
     raise typer.Exit(3 if any(record.status == "failed" for _, record in runs) else 0)

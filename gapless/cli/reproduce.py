@@ -13,6 +13,7 @@ from gapless.cli.options import (
     StoreOption,
     TimelinesOption,
 )
+from gapless.cli.output import unless_hung_up
 from gapless.cli.values import check_seconds, parse_precision
 from gapless.saying import say
 from harness.errors import UsageError
@@ -91,12 +92,13 @@ def command(
         store=root,
         show=lambda label, later_s: show_progress(label, later_s=later_s),
     )
-    print_table(reproduce_table(sweep.rows(claims)))
-    _say_what_next(sweep, root)
-    if json:
-        from gapless.json_documents import reproduce_document
+    with unless_hung_up(sweep.exit_code):
+        print_table(reproduce_table(sweep.rows(claims)))
+        _say_what_next(sweep, root)
+        if json:
+            from gapless.json_documents import reproduce_document
 
-        say(reproduce_document(sweep.rows(claims), sweep.records))
+            say(reproduce_document(sweep.rows(claims), sweep.records))
     raise typer.Exit(sweep.exit_code)
 
 
