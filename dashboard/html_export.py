@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from dashboard.blocks import Chart
 from dashboard.pages import ab_page, claims_page, run_page, syncs_page
 from dashboard.plain import without_folder
-from dashboard.redaction import redacted_audits, redacted_run
+from dashboard.redaction import redacted_audits, redacted_run, redacted_samples
 from harness.boundary.atomic_files import replace_file
 from harness.boundary.foreign_text import visible_values
 from harness.errors import StoreError, UsageError
@@ -40,6 +40,7 @@ PlotlyJs = Literal["inline", "cdn", "directory"]
 ASSETS = Path(__file__).resolve().parent / "assets"
 PLOTLY_FILE = "plotly.min.js"
 CDN = "https://cdn.plot.ly"
+UNREADABLE = "samples.parquet or audits.json of this run cannot be used, so they are left out."
 MAX_POINTS = 60_000
 """Samples drawn over all runs of one export: 200 runs stay far below 6 MB."""
 
@@ -53,26 +54,34 @@ class Exported:
     audits: tuple[ArmAudit, ...]
 
 
-def collect(snapshot: Snapshot, records: Sequence[RunRecord], *, redact: bool) -> list[Exported]:
-    """Read what the pages of these runs need, redacted where asked.
+def collect(
+    snapshot: Snapshot,
+    records: Sequence[RunRecord],
+    *,
+    redact: bool,
+    public: frozenset[str] = frozenset(),
+) -> list[Exported]:
+    """Read what the pages of these runs need, redacted where asked but for `public` texts.
 
     Samples or audits that cannot be read are left out; the run says so in its notes.
     """
     store = Store(snapshot.root)
     out = []
     for record in records:
-        notes = list(record.notes)
         samples: tuple[Sample, ...] = ()
         audits: tuple[ArmAudit, ...] = ()
+        unread: tuple[str, ...] = ()
         try:
             samples = store.samples(record.id)
             audits = store.audits(record.id) if record.audited_arms else ()
         except StoreError as error:
-            notes.append(without_folder(error, snapshot.root))
-        shown = msgspec.structs.replace(record, notes=tuple(notes))
+            unread = (UNREADABLE if redact else without_folder(error, snapshot.root),)
+        shown = record
         if redact:
-            audits = redacted_audits(shown, audits)
-            shown = redacted_run(shown)
+            audits = redacted_audits(record, audits, public)
+            samples = redacted_samples(record, samples)
+            shown = redacted_run(record, public)
+        shown = msgspec.structs.replace(shown, notes=(*shown.notes, *unread))
         out.append(Exported(shown, samples, audits))
     return out
 

@@ -174,7 +174,11 @@ def command(
         "routing": routing,
         "seed": seed,
         "clock": ClockOptions(
-            without=tuple(without or ()), gpus=tuple(on or ()), timeline=timeline, races=races
+            without=tuple(without or ()),
+            gpus=tuple(on or ()),
+            # Where it lies now: audited code may change the folder.
+            timeline=None if timeline is None else str(Path(timeline).absolute()),
+            races=races,
         ),
     }
     if fail_on not in (None, "new"):

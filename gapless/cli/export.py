@@ -60,9 +60,10 @@ def command(
 
     from dashboard.html_export import collect, export_file, export_site
     from dashboard.snapshot import take_snapshot
+    from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
-    runs = collect(snapshot, snapshot.select(filters), redact=redact)
+    runs = collect(snapshot, snapshot.select(filters), redact=redact, public=public_texts())
     if not runs:
         raise UsageError(
             f"The store {snapshot.root} has no run that the filters keep; "

@@ -23,8 +23,8 @@ from gapless.cli import (
     reproduce,
 )
 from gapless.cli.output import EXIT_READER_GONE, until_reader_leaves
-from gapless.launch import Stops, stopped
 from gapless.saying import say, say_aside
+from gapless.stops import Stops, stopped
 from harness.errors import GaplessError
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ EXIT_CODES = (
     f"workload failed, {EXIT_UNEXPECTED} a fault of gapless, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP, "
     f"{EXIT_READER_GONE} the program that reads the output ended first."
 )
+
+_TOO_MUCH = (
+    "What was given needs more memory than this process may use; give less of it, or more memory.",
+    "What was given is nested deeper than can be read; give it with fewer levels.",
+)
+"""For memory and for recursion: what runs into either is an input, not a fault of gapless."""
 
 app = typer.Typer(
     name="gapless",
@@ -102,6 +108,8 @@ def _run(words: list[str], debug: bool, stops: Stops) -> int:
             return stopped(stops.number or signal.SIGINT)
         if not isinstance(error, Exception):
             raise
+        if isinstance(error, MemoryError | RecursionError):
+            return _fail(_TOO_MUCH[type(error) is RecursionError], GaplessError.exit_code, debug)
         what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(". ")
         sentence = f"unexpected {what}; run again with --debug for the traceback."
         return _fail(sentence, EXIT_UNEXPECTED, debug)

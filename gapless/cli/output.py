@@ -44,7 +44,10 @@ def until_reader_leaves(run: Callable[[], int]) -> int:
             code = EXIT_READER_GONE
         else:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    for stream in streams:
+    # An audited script may have closed one, and then another stands in its place.
+    for stream in dict.fromkeys((*streams, sys.stdout, sys.stderr)):
+        if stream is None or stream.closed:
+            continue
         try:
             stream.flush()
         except OSError as error:

@@ -56,11 +56,12 @@ def command(
     from dashboard.markdown_report import csv_report, json_report, markdown_report
     from dashboard.redaction import redacted_run
     from dashboard.snapshot import take_snapshot
+    from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
     records = snapshot.select(filters)
     if redact:
-        records = [redacted_run(record) for record in records]
+        records = [redacted_run(record, public_texts()) for record in records]
     if output == "md":
         text = markdown_report(records, everything=everything)
         _append_summary(text)

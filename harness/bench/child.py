@@ -67,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
             torch.set_num_threads(plan.num_threads)
         measure(plan, emit, stop.is_set)
-    except Exception as error:
+    except BaseException as error:
+        # Not only an `Exception`: a model that calls `sys.exit` has failed as well.
         traceback.print_exc()
         emit(describe_failure(error))
     return 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gapless.launch import Stops
+from gapless.stops import Stops
 from harness.bench.interrupts import Interrupts, signal_words
 from harness.record.store import Store
 
