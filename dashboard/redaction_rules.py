@@ -48,13 +48,17 @@ _KERNEL = re.compile(
     r"Memcpy |Memset )[A-Za-z0-9_:<>,() ->+*&.\[\]{}#]*"
 )
 _PLACE = re.compile(r"(?P<file>.*?)(?P<line>:\d+)?(?P<rest> .*)?", re.DOTALL)
+_THROTTLES = (
+    "software power cap", "hardware slowdown", "sync boost", "software thermal slowdown",
+    "hardware thermal slowdown", "hardware power brake",
+)  # fmt: skip
 _SENTENCES = tuple(
     re.compile(pattern.replace("#", r"[±+-]?[\d.,]+ ?%?"))
     for pattern in (
         r"The machine was busy before the run \(load # per core\): stop other work and run again\.",
         r"The hypervisor gave # of the CPU time to other machines: use a dedicated machine\.",
         r"Other processes used # of the CPU time during the run: stop other work and run again\.",
-        r"The GPU was throttled \([a-z ,-]{0,120}\): cool it or lower its work\.",
+        rf"The GPU was throttled \((({'|'.join(_THROTTLES)})(, )?)+\): cool it or lower its work\.",
         r"The GPU's clock moved between # and # MHz: lock it with `nvidia-smi --lock-gpu-clocks`\.",
         r"The budget ended the run before every interval was as narrow as #; the widest was #\.",
         r"No arm but the baseline passed parity, so nothing was timed\.",
@@ -144,7 +148,7 @@ def in_public(text: str) -> str | None:
     return "/".join(parts) if plain and len(parts) > 1 and parts[0] in PUBLIC_PACKAGES else None
 
 
-_VERSION = form(r"\d+(\.\d+){0,3}((a|b|rc|\.dev|\.post)\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu))?")
+_VERSION = form(r"\d+(\.\d+){0,2}((a|b|rc|\.dev|\.post)\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu))?")
 _TIME = form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _GROWTH = form(r"[0-9LEMNDTK_hit*+/(). -]{1,120}")
 _DEVICE = form(r"[0-9]{1,3}|(cuda|hip|gpu|stream)[ :]?[0-9]{1,5}")
@@ -173,7 +177,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("Machine", "cuda"): _VERSION,
     ("Machine", "cpu_model"): form(r"(AMD|Intel|Apple|ARM|Ampere|NVIDIA)[A-Za-z0-9 ()@.+-]{0,60}"),
     ("Machine", "governor"): word("performance", "powersave", "schedutil", "ondemand"),
-    ("Steadiness", "throttle_reasons"): form(r"[a-z_ -]{1,40}"),
+    ("Steadiness", "throttle_reasons"): word(*_THROTTLES),
     ("Steadiness", "warnings"): sentence,
     ("InputSummary", "data"): word("sample"),
     ("InputSummary", "tokenizer"): word("bytes"),
@@ -193,7 +197,10 @@ RULES: dict[tuple[str, str], Rule] = {
         "num_experts", "num_experts_per_token", "experts_per_token", "sliding_window", "window",
         "tie_word_embeddings", "tied", "model_type", "scale",
     ),
-    ("ScenarioRecord", "narrowed"): form(r"[a-z_]{1,40}_(size|dim|heads|layers|experts|window)"),
+    ("ScenarioRecord", "narrowed"): form(
+        r"(num_|hidden_|head_|moe_|intermediate_|attention_|key_value_|vocab_|sliding_|kv_|size|dim|"
+        r"heads|layers|experts|window)+"
+    ),
     ("Arm", "name"): arm,
     ("Arm", "variants"): name,
     ("Parity", "quantity"): word("loss", "gradients"),
