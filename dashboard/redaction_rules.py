@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from harness.findings.finding_catalogue import KINDS
-from harness.record.remedies import REMEDIES
+from harness.record.sync_kinds import SyncKind
 
 Rule = Callable[[str], str | None]
 """The text to show, or `None` for none."""
@@ -150,10 +150,10 @@ def in_public(text: str) -> str | None:
 
 _VERSION = form(r"\d+(\.\d+){0,2}((a|b|rc|\.dev|\.post)\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu))?")
 _TIME = form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_GROWTH = form(r"[0-9LEMNDTK_hit*+/(). -]{1,120}")
+_GROWTH = form(r"([LEMNDTK](_hit)?|\d+(\.\d+)?(?![.\d])|[*+/() -])+")
 _DEVICE = form(r"[0-9]{1,3}|(cuda|hip|gpu|stream)[ :]?[0-9]{1,5}")
 _STEP = form(r"ProfilerStep#?\d{1,9}")
-_SITE_KIND = word(*REMEDIES)
+_SITE_KIND = word(*SyncKind)
 _ARMS = ("Sample", "Comparison", "Parity", "MemoryPeak", "Throughput", "Energy", "SyncCount")
 
 RULES: dict[tuple[str, str], Rule] = {
@@ -223,7 +223,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("Site", "module"): module,
     ("Site", "library"): place,
     ("Site", "growth"): _GROWTH,
-    ("Site", "remedy"): word(*REMEDIES.values()),
+    ("Site", "remedy"): word(*(kind.remedy for kind in SyncKind)),
     ("RedundantGroup", "first"): place,
     ("RedundantGroup", "repeats"): place,
     ("RedundantGroup", "ops"): op,

@@ -16,6 +16,7 @@ from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import analyse, report_of
 from harness.boundary.atomic_files import replace_file
 from harness.errors import GaplessError
+from harness.findings.finding_catalogue import with_findings
 from harness.record.audit_report import AuditReport
 from harness.record.records import Record
 
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         trace = load_trace(trace_path, limits=LIMITS, on_progress=say)
         say(1, 1)
         analysis = analyse(trace)
-        report = report_of(analysis, trace_path.name)
+        report = with_findings(report_of(analysis, trace_path.name))
         found = TraceAudit(report=report, timeline=timeline_of(trace, analysis))
     except GaplessError as error:
         # The file lies in a temporary folder of the server, which says nothing to the reader.

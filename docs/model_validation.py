@@ -21,8 +21,9 @@ from model_page import page
 from step_account import accounts, check_floor
 
 from gapless.bench_run import variants_of
-from gapless.published_models import SETUPS, SHIPPED, model_claims, published_models
+from gapless.published_models import SETUPS, model_claims, published_models
 from gapless.published_runs import plan_runs
+from gapless.shipped import shipped_results
 from scenarios.published import CLAIMS
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def run_rows(wanted: Sequence[str]) -> None:
         for number in range(len(SETUPS[run.optimization, run.scenario])):
             if {"all", row, f"{row}:{number}"} & set(wanted):
                 print(f"{row}:{number}", file=sys.stderr)
-                model_claims(run, number, choices, store=str(SHIPPED))
+                model_claims(run, number, choices, store=str(shipped_results()))
 
 
 def compare_kernels(folder: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ OPTIONAL_PACKAGES = {
     "psutil": "memory of the process and load of the machine",
     "pynvml": "clocks, power, energy and throttling of a GPU",
     "flash_attn": "FlashAttention for packed rows on a GPU, where torch has no varlen attention",
-    "peft": "LoRA adapters (`pip install 'gapless[qlora]'`)",
     "bitsandbytes": "4-bit weights (`pip install 'gapless[qlora]'`)",
 }
 """Import name -> what it is for."""

@@ -11,6 +11,7 @@ import msgspec
 from harness.audit.known_sites import identity_of
 from harness.emulator.tensors.patches import Patches
 from harness.errors import UsageError
+from harness.origin import in_library
 from harness.record.audit_report import AuditReport
 from harness.record.records import Record
 from harness.tables.grid import Table
@@ -143,7 +144,7 @@ def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) ->
         name = (finding.optimization or "").partition("=")[0]
         why = off.get(name) or (
             "a library's line that no optimization here reaches"
-            if "site-packages" in (finding.file or "site-packages")
+            if finding.file is None or in_library(finding.file)
             else "code of the target, which --fix does not rewrite"
         )
         yield (
@@ -299,7 +300,7 @@ def _place(site: Site) -> str:
     from harness.tables.audit_text import short_path
 
     where = site.library or f"{site.file}:{site.line}"
-    return f"{short_path(where)} ({site.kind}, {site.phase})" if site.file else site.op
+    return f"{short_path(where)} ({site.name}, {site.phase})" if site.file else site.op
 
 
 def document(result: FixResult) -> object:

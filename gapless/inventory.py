@@ -9,6 +9,7 @@ from harness.record.records import Record
 from harness.workload import VariantRole
 from optimizations.optimization_catalogue import NAMES, create
 from scenarios.build_options import BuildOptions
+from scenarios.configuration import library_config
 from scenarios.scenario_catalogue import SCENARIOS
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
         family=scenario.family,
         optimizations=applicable(scenario),
         attention=scenario.attention,
-        num_layers=scenario.sizes.num_layers,
+        num_layers=library_config(scenario.facts).num_hidden_layers,
         full_tokens=scenario.full_tokens,
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.modelled import model_scenario
+from gapless.shipped import shipped_results
 from harness.record.store import Store
 from scenarios.scenario_catalogue import get
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 GPU = "B200"
 """What the articles call Blackwell, where they name a GPU at all."""
-SHIPPED = Path(__file__).resolve().parent.parent / "results"
 
 
 @dataclass(frozen=True)
@@ -112,13 +111,11 @@ def model_claims(
 
 
 @cache
-def published_models(root: Path = SHIPPED) -> tuple[RunRecord, ...]:
-    """The modelled records that ship with the project, newest first; none where they are absent."""
-    if not root.is_dir():
-        return ()
+def published_models() -> tuple[RunRecord, ...]:
+    """The modelled records that come with gapless, newest first."""
     return tuple(
         record
-        for record in Store(str(root)).listing().records
+        for record in Store(str(shipped_results())).listing().records
         if record.source == "modelled"
         and record.status == "complete"
         and record.scenario.fit == "full"

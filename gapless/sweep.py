@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.bench_run import carry_out, make_plan
 from gapless.published_models import published_models
 from harness.bench.interrupts import Interrupts
+from harness.bench.runner import require_timing
 from harness.errors import UsageError
 from harness.tables.claim_rows import ReproduceRow, rows_from_records
 from scenarios.build_options import BuildOptions
@@ -78,11 +79,13 @@ def sweep_claims(
     """Run each in turn within `seconds` in all, sharing what is left evenly among those to come.
 
     `thorough` warms up longer and, after the timed blocks, measures memory and counts syncs. A run
-    that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
+    that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`,
+    and `UsageError` where none can take place.
 
     Narrow runs on a CPU compute on one thread: their ops are too small to share, and the reload
     needs a core to copy on beside it.
     """
+    require_timing()
     sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
     with Interrupts() as interrupts:
         for number, run in enumerate(runs):

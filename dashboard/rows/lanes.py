@@ -9,8 +9,8 @@ import numpy as np
 from dashboard.rows.listed import Columns
 from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY
 from harness.audit.trace.device_timeline import communication_names
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.trace_audit import analyse
+from harness.clock.intervals import Intervals
 from harness.record.records import Record
 from harness.tables import figures
 

@@ -11,6 +11,7 @@ import typer
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
+    ConfigOption,
     DeviceOption,
     DocumentsOption,
     JsonOption,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = None,
+    config: ConfigOption = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,10 +119,10 @@ def command(
     check_keeping(store, no_store)
 
     from gapless.bench_run import applicable, default_device, make_plan, variants_of
+    from gapless.configured import choose_scenario
     from scenarios.build_options import BuildOptions
-    from scenarios.scenario_catalogue import get
 
-    chosen = get(scenario)
+    chosen = choose_scenario(scenario, config)
     arms = _arms(
         variants_of(applicable(chosen)),
         texts=arm or [],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sysconfig
-from pathlib import Path
+import os
 
+from harness.origin import import_folders
 from harness.record.audit_report import AuditReport, from_json, to_json
 
 
@@ -15,7 +15,6 @@ def portable(report: AuditReport) -> AuditReport:
     Records are shared, and where a user keeps their files is nobody's business.
     """
     text = to_json(report)
-    home = str(Path(__file__).resolve().parents[2])
-    for folder in (sysconfig.get_path("purelib"), home):
-        text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
+    for folder in import_folders():
+        text = text.replace(json.dumps(f"{folder}{os.sep}")[1:-1], "")
     return from_json(text)

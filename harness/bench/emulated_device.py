@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness.audit.emulated.step_watch import StepWatch
+from harness.audit.emulated.audit_clock import timeline_of
+from harness.audit.emulated.step_session import StepSession
 from harness.audit.portable import portable
 from harness.bench.sync_probe import SyncProbe, SyncsSeen
 from harness.bench.timed_device import CudaBackend
@@ -22,12 +23,16 @@ from harness.emulator.device import EmulatedDevice
 from harness.emulator.device_clock import DeviceClock
 from harness.emulator.tensors.capacity import ValuesLimit
 from harness.errors import UsageError
+from harness.findings.finding_catalogue import with_findings
 from harness.record.records import Overlap, Phase, SyncCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from harness.audit.emulated.step_session import WatchedStep
+    from harness.clock.clock_figures import ClockFigures
     from harness.emulator.tensors.op_events import AuditedPhase
+    from harness.record.audit_report import AuditReport
     from harness.workload import Workload
 
 _NS_PER_MS = 1e6
@@ -76,15 +81,18 @@ class ClockSyncProbe:
     def __init__(self, device: EmulatedDevice, clock: DeviceClock) -> None:
         self._gpu = device.gpu
         self._clock = clock
-        self._watch = StepWatch(device, clock)
+        self._session = StepSession(device, clock)
 
     def __call__(self, workload: Workload, arm: str) -> SyncsSeen:
         torch.cuda.synchronize()
-        with self._watch as watch:
+        with self._session as session:
+            session.begin()
             workload.forward()
             workload.backward()
             workload.optimizer_step()
-        sites, figures = self._clock.sites, watch.figures
+            step = session.take()
+        assert step.time is not None
+        sites, figures = self._clock.sites, step.time.figures
         syncs = []
         for phase, parts in _PHASES.items():
             costs = [cost for cost in figures.waits if sites[cost.wait.site].phase in parts]
@@ -109,6 +117,19 @@ class ClockSyncProbe:
         return SyncsSeen(
             tuple(syncs),
             (overlap,),
-            portable(watch.report(arm)),
-            trace_bytes(watch.recording, device=self._gpu.name),
+            portable(self._report(step, figures, arm)),
+            trace_bytes(step.time.recording, device=self._gpu.name),
+        )
+
+    def _report(self, step: WatchedStep, figures: ClockFigures, arm: str) -> AuditReport:
+        redundancy = self._session.new_redundancy()
+        redundancy.add(step.forward)
+        return with_findings(
+            self._session.report(
+                step.counts,
+                target=arm,
+                steps=1,
+                redundant_groups=redundancy.groups(1),
+                timeline=timeline_of([figures]),
+            )
         )

@@ -16,10 +16,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from harness.audit.portable import portable
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import Analysis, analyse, report_of
 from harness.bench.sync_probe import SyncsSeen
+from harness.clock.intervals import Intervals
 from harness.findings.finding_catalogue import with_findings
 from harness.record.records import Overlap, Phase, Source, SyncCount
 

@@ -1,147 +1,108 @@
-"""What a recording of the virtual clock says: busy, idle, overlap, and what each wait cost.
+"""Exposed time: the device idle that would not have been there without a sync.
 
-The definitions are those of the trace audit, worked out anew, so that the two can check each other:
-a wait exposes the device's idle time from its own begin until the next launch after it reaches the
-device, but never more than the time it blocked the host.
+A host that waits while the device works has lost nothing yet. The loss begins when the queue runs
+dry and ends when the first launch made after the sync reaches the device. Of that idle time at
+most the blocked time is the sync's doing: had the host not waited, all it did afterwards would
+have come that much earlier and no more, and what remains would have been idle anyway (host work,
+data loading). Windows of different syncs do not overlap, so the sum never exceeds the idle time.
+
+Traces and the virtual clock are both worked out here. Times are int64 nanoseconds; arrays of syncs
+and of launches are in time order.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from harness.clock.intervals import Int64, Intervals
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from harness.clock.queue_timeline import Recording, WaitRow
-
-Interval = tuple[int, int]
+    import numpy.typing as npt
 
 
-@dataclass(frozen=True)
-class WaitCost:
-    """One wait of the host."""
+@dataclass(frozen=True, slots=True)
+class HostSyncs:
+    """When the host waited: one entry a sync."""
 
-    wait: WaitRow
-    exposed_ns: int
-    """Device idle time that is its doing."""
+    start: Int64
+    end: Int64
+    thread: npt.NDArray[np.integer]
+    """Equal for syncs of one host thread."""
 
-    @property
-    def blocked_ns(self) -> int:
-        """Host time spent waiting."""
-        return self.wait.end_ns - self.wait.start_ns
+    def __len__(self) -> int:
+        return len(self.start)
 
-
-@dataclass(frozen=True)
-class ClockFigures:
-    """One recording in figures; times in nanoseconds. The span is from first to last work."""
-
-    span_ns: int
-    busy_ns: int
-    copy_ns: int
-    """Time in which at least one copy ran."""
-    hidden_copy_ns: int
-    """Part of it in which a kernel ran as well."""
-    kernels_ns: tuple[int, ...]
-    """Time of each kernel."""
-    slow_host_ns: int
-    """Idle time that no wait explains: no launch had reached the device yet."""
-    waits: tuple[WaitCost, ...]
-
-    @property
-    def idle_ns(self) -> int:
-        """Time of the span in which nothing ran."""
-        return self.span_ns - self.busy_ns
-
-    @property
-    def overlap(self) -> float | None:
-        """Share of copy time beside a kernel; `None` where nothing was copied."""
-        return self.hidden_copy_ns / self.copy_ns if self.copy_ns else None
+    def where(self, chosen: npt.NDArray[np.generic]) -> HostSyncs:
+        """The syncs that a mask, or an array of indices, chooses."""
+        return HostSyncs(self.start[chosen], self.end[chosen], self.thread[chosen])
 
 
-def figures_of(recording: Recording) -> ClockFigures:
-    """Work out the figures of a finished recording."""
-    rows = recording.rows
-    busy = merge((row.start_ns, row.end_ns) for row in rows)
-    kernels = merge((row.start_ns, row.end_ns) for row in rows if row.kind == "kernel")
-    copies = merge((row.start_ns, row.end_ns) for row in rows if row.kind != "kernel")
-    waits = tuple(_wait_costs(recording, busy))
-    late_ns = _late_ns(recording, busy)
-    return ClockFigures(
-        span_ns=busy[-1][1] - busy[0][0] if busy else 0,
-        busy_ns=_length(busy),
-        copy_ns=_length(copies),
-        hidden_copy_ns=_length(copies) + _length(kernels) - _length(merge([*copies, *kernels])),
-        kernels_ns=tuple(row.end_ns - row.start_ns for row in rows if row.kind == "kernel"),
-        # What a wait exposes ends where the launch after it reaches the device: it is part of this.
-        slow_host_ns=max(late_ns - sum(cost.exposed_ns for cost in waits), 0),
-        waits=waits,
-    )
+@dataclass(frozen=True, slots=True)
+class LaunchTimes:
+    """Calls of one process that queued work on one device."""
+
+    call: Int64
+    arrival: Int64
+    """Start of the first work of the call on the device."""
+    work: Int64
+    """Device time of all work of the call."""
 
 
-def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time as disjoint intervals in order."""
-    merged: list[Interval] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            if end > merged[-1][1]:
-                merged[-1] = (merged[-1][0], end)
-        elif end > start:
-            merged.append((start, end))
-    return merged
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """One entry a sync: when idle time may be its doing."""
+
+    low: Int64
+    high: Int64
+    work_after: Int64
+    """Device time of the work queued between this sync and the next: what could fill the idle."""
 
 
-def _length(intervals: Sequence[Interval]) -> int:
-    return sum(end - start for start, end in intervals)
+def find_windows(syncs: HostSyncs, launches: LaunchTimes, device_end: int) -> Windows:
+    """Windows of the syncs of one process on one device, whose last work ends at `device_end`."""
+    start, end = syncs.start, syncs.end
+    following = np.searchsorted(launches.call, end, side="left")
+    arrivals = np.concatenate((launches.arrival, [device_end]))
+    high = np.maximum(arrivals[following], end)
+    # A thread that waits again before anything was launched hands its window on.
+    next_start = np.maximum(np.concatenate((start[1:], [device_end])), end)
+    again = np.zeros(len(syncs), dtype=np.bool_)
+    again[:-1] = syncs.thread[1:] == syncs.thread[:-1]
+    high = np.where(again, np.minimum(high, next_start), high)
+    # While this thread waited another one may have fed the device: then the idle time up to that
+    # launch has another reason. The sync's own copy starts with the sync and does not count.
+    last = np.maximum(following - 1, 0)
+    fed = (following > 0) & (np.append(launches.call, 0)[last] > start)
+    low = np.where(fed, np.minimum(np.maximum(arrivals[last], start), high), start)
+    work = np.concatenate(([0], np.cumsum(launches.work)))
+    until = np.maximum(np.searchsorted(launches.call, next_start, side="left"), following)
+    return Windows(low, high, work[until] - work[following])
 
 
-def _late_ns(recording: Recording, busy: Sequence[Interval]) -> int:
-    """Idle time until the launch of the work that ends it reaches the device."""
-    reaches: dict[int, int] = {}
-    for row in recording.rows:
-        reached = row.call_ns + recording.latency_ns
-        reaches[row.start_ns] = min(reached, reaches.get(row.start_ns, reached))
-    return sum(max(reaches[start] - end, 0) for (_, end), (start, _) in pairwise(busy))
+@dataclass(frozen=True, slots=True)
+class ExposedTime:
+    """One entry a sync."""
+
+    low: Int64
+    """Where its window begins, without what earlier syncs have taken."""
+    idle: Int64
+    """Idle time in its window."""
+    exposed: Int64
+    """Part of it that is the sync's doing."""
+
+    def moments(self, idle: Intervals) -> Intervals:
+        """The exposed time itself, of the `idle` time that it was found in."""
+        return Intervals.union_of(self.low, idle.time_after(self.low, self.exposed)) & idle
 
 
-class _Idle:
-    """Idle time between the first and the last work, to be asked for any stretch."""
-
-    def __init__(self, busy: Sequence[Interval]) -> None:
-        gaps = [(end, start) for (_, end), (start, _) in pairwise(busy)]
-        self._starts = [start for start, _ in gaps]
-        self._ends = [end for _, end in gaps]
-        self._before = [0, *accumulate(end - start for start, end in gaps)]
-
-    def within(self, start: int, end: int) -> int:
-        """Idle nanoseconds from `start` to `end`."""
-        return max(self._until(end) - self._until(start), 0)
-
-    def _until(self, time: int) -> int:
-        index = bisect_right(self._starts, time)
-        if index == 0:
-            return 0
-        return self._before[index] - max(self._ends[index - 1] - time, 0)
-
-
-def _wait_costs(recording: Recording, busy: Sequence[Interval]) -> Iterable[WaitCost]:
-    idle = _Idle(busy)
-    rows = sorted(recording.rows, key=lambda row: row.call_ns)
-    calls = [row.call_ns for row in rows]
-    device_end = busy[-1][1] if busy else recording.end_ns
-    taken_until = recording.start_ns
-    waits = recording.waits
-    for number, wait in enumerate(waits):
-        following = bisect_left(calls, wait.end_ns)
-        reaches = rows[following].start_ns if following < len(rows) else device_end
-        until = max(reaches, wait.end_ns)
-        if number + 1 < len(waits):
-            # A host that waits again before it launched anything hands its window on.
-            until = min(until, max(waits[number + 1].start_ns, wait.end_ns))
-        start = max(wait.start_ns, taken_until)
-        until = max(until, start)
-        taken_until = until
-        exposed = min(idle.within(start, until), wait.end_ns - wait.start_ns)
-        yield WaitCost(wait, exposed)
+def expose(syncs: HostSyncs, low: Int64, high: Int64, idle: Intervals) -> ExposedTime:
+    """What all syncs of one device expose of its `idle` time, given their windows."""
+    if len(syncs):
+        # What an earlier sync has taken is not counted again.
+        taken = np.maximum.accumulate(high)
+        low = np.concatenate((low[:1], np.maximum(low[1:], taken[:-1])))
+    found = idle.covered_within(low, np.maximum(high, low))
+    return ExposedTime(low, found, np.minimum(found, syncs.end - syncs.start))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harness.emulator.tensors.op_events import AuditedPhase, Copy, OpEvent
     from harness.emulator.tensors.op_facts import OpFacts
     from harness.emulator.tensors.stream_book import StreamAction
+    from harness.record.sync_kinds import SyncKind
 
 _NS_PER_MS = 1e6
 _SCALAR_BYTES = 8
@@ -35,7 +36,7 @@ class WaitSite(NamedTuple):
     """What a wait or copy was, for those who count them."""
 
     phase: AuditedPhase
-    kind: str | None
+    kind: SyncKind | None
     """Kind of wait by the sync rules; `None` for a copy that nobody waits for."""
 
 

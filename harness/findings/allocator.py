@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Rule, Spot, leave_out
 from harness.record.finding import Finding, severity_of
 
 if TYPE_CHECKING:
@@ -16,10 +16,12 @@ _UNLESS = "Once, between training and evaluation, it is right."
 
 
 def _advise(spot: Spot) -> Advice:
-    text = spot.statement.text() if spot.statement is not None else "torch.cuda.empty_cache()"
     return Advice(
         "Freeing the cache waits for the device, and the next step pays for allocating again.",
-        (f"# delete: {text}", 'PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"'),
+        (
+            leave_out(spot, "empty_cache()", "empty_cache"),
+            'PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"',
+        ),
         _UNLESS,
     )
 
@@ -47,4 +49,4 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
         )
 
 
-RULE = Rule(kind="allocator", sites=frozenset({"empty_cache"}), advise=_advise)
+RULE = Rule(kind="allocator", advise=_advise)

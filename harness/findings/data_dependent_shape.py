@@ -6,6 +6,7 @@ import ast
 
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
+from harness.record.sync_kinds import SyncKind
 
 _WITH_SIZE = {
     "repeat_interleave": "output_size=total",
@@ -18,7 +19,7 @@ _UNLESS = (
 
 def _advise(spot: Spot) -> Advice:
     op = spot.site.op.removeprefix("aten::")
-    if any(site.kind == "bool_mask_index" for site in spot.sites):
+    if any(site.kind == SyncKind.BOOL_MASK_INDEX for site in spot.sites):
         return _mask(spot)
     return Advice(
         f"`{op}` must know its data before its output has a size, so the host waits for it.",
@@ -111,6 +112,5 @@ def _sized(spot: Spot, op: str) -> tuple[str, ...]:
 
 RULE = Rule(
     kind="data-dependent-shape",
-    sites=frozenset({"dynamic_output_size", "bool_mask_index", "per_layer_rebuild"}),
     advise=_advise,
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Rule, Spot, leave_out
 
 
 def _advise(spot: Spot) -> Advice:
-    text = spot.statement.text() if spot.statement is not None else "torch.cuda.synchronize()"
     return Advice(
         "The host waits until the device has nothing left to do.",
         (
-            f"# delete: {text}",
+            leave_out(spot, "the synchronise", "synchronize", "current_stream", "default_stream"),
             "# to order two streams: stream.wait_stream(other); to time: CUDA events",
         ),
         "At the end of a measurement, or before memory is handed to another library, it is right.",
@@ -19,6 +18,5 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="explicit-synchronize",
-    sites=frozenset({"explicit_synchronize", "event_synchronize"}),
     advise=_advise,
 )

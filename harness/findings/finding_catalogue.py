@@ -23,8 +23,11 @@ from harness.findings import (
     validation_check,
 )
 from harness.record.finding import Finding, ranked
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from harness.findings.rule import Rule
     from harness.record.audit_report import AuditReport, Site
 
@@ -44,34 +47,51 @@ RULES: tuple[Rule, ...] = (
 
 KINDS: tuple[str, ...] = (
     polling_loop.RULE.kind,
-    "rebuilt-metadata",
+    rebuilt_metadata.KIND,
     *(rule.kind for rule in RULES),
     "launch-bound",
 )
 
 
-def find(report: AuditReport) -> tuple[Finding, ...]:
-    """All findings of a report, dearest first; each wait belongs to one of them at most."""
+def with_findings(report: AuditReport) -> AuditReport:
+    """The report with its findings, costliest first, and the name of a finding at each site.
+
+    Each sync belongs to one finding at most.
+    """
     left = _with_polling_of_trace(report)
-    found = list(polling_loop.RULE.find(report, left))
-    found += rebuilt_metadata.find(report, left)
-    for rule in RULES:
-        found += rule.find(report, left)
+    numbers = {id(site): number for number, site in enumerate(left)}
+    found: list[Finding] = []
+    names: dict[int, str] = {}
+    for kind, find_in in _finders():
+        before = list(left)
+        found += find_in(report, left)
+        kept = {id(site) for site in left}
+        names.update((numbers[id(site)], kind) for site in before if id(site) not in kept)
     found += allocator.from_trace(report)
     found += serialized_copy.from_trace(report)
     found += launch_bound.find(report)
-    return ranked(found)
+    return msgspec.structs.replace(
+        report,
+        findings=ranked(found),
+        sites=tuple(
+            msgspec.structs.replace(site, finding=names.get(number))
+            for number, site in enumerate(report.sites)
+        ),
+    )
+
+
+def _finders() -> Iterator[tuple[str, Callable[[AuditReport, list[Site]], Iterator[Finding]]]]:
+    """(kind, what finds it and takes the sites it speaks about), in the order of their claims."""
+    yield polling_loop.RULE.kind, polling_loop.RULE.find
+    yield rebuilt_metadata.KIND, rebuilt_metadata.find
+    for rule in RULES:
+        yield rule.kind, rule.find
 
 
 def _with_polling_of_trace(report: AuditReport) -> list[Site]:
     """The sites; of a trace those are polled that are read often within one call."""
     polled = {loop.site for loop in report.trace.polling} if report.trace is not None else set()
     return [
-        msgspec.structs.replace(site, kind="expert_poll") if number in polled else site
+        msgspec.structs.replace(site, kind=SyncKind.EXPERT_POLL) if number in polled else site
         for number, site in enumerate(report.sites)
     ]
-
-
-def with_findings(report: AuditReport) -> AuditReport:
-    """The report with its findings."""
-    return msgspec.structs.replace(report, findings=find(report))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from harness.findings.effects import CALCULATIONS, bound, effects
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -18,6 +20,7 @@ _MAKERS = frozenset(
         "ones", "linspace", "eye",
     }
 )  # fmt: skip
+_MAKING = _MAKERS | CALCULATIONS | {"device", "list", "pin_memory", "range", "sorted", "tuple"}
 
 
 def _is_built(site: Site, statement: Statement | None) -> bool:
@@ -68,6 +71,27 @@ def _pinned(statement: Statement | None) -> str | None:
     return statement.rewritten(change)
 
 
+def _once(statement: Statement | None) -> tuple[str, ...]:
+    """The tensor made outside the step, and all else that the line does inside it as before."""
+    if statement is None:
+        return ("# make the tensor once, outside the step",)
+    node = statement.node
+    if not any(True for _ in effects(node, _MAKING)):
+        return (f"# once, outside the step: {statement.text()}",)
+    made = next((part for part in statement.expressions() if _only_makes(part)), None)
+    if made is None:
+        return (
+            f"# make the tensor once, outside the step, and keep the rest of: {statement.text()}",
+        )
+    ((name, text),), rewritten = bound(statement, [made])
+    return (f"{name} = {text}  # once, outside the step", rewritten or statement.text())
+
+
+def _only_makes(node: ast.expr) -> bool:
+    calls = {call_name(part) for part in ast.walk(node) if isinstance(part, ast.Call)}
+    return isinstance(node, ast.Call) and bool(calls & _MAKERS) and calls <= _MAKING
+
+
 def _is_computed(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
@@ -91,11 +115,10 @@ def _advise(spot: Spot) -> Advice:
             (pinned,),
             "A few bytes once a step cost little; what differs in each step has to be copied.",
         )
-    text = spot.statement.text() if spot.statement is not None else "the tensor"
     return Advice(
         "The tensor is made on the host and copied with a wait, each time.",
         (
-            f"# once, outside the step: {text}",
+            *_once(spot.statement),
             "# a single number: torch.full((), value, device=device) waits for nothing",
         ),
         "Data that differs in every step has to be copied: pin it and pass non_blocking=True.",
@@ -104,7 +127,7 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="host-built-tensor",
-    sites=frozenset({"pageable_h2d"}),
+    sites=frozenset({SyncKind.PAGEABLE_H2D}),
     advise=_advise,
     claims=_is_built,
 )

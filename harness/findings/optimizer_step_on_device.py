@@ -21,7 +21,6 @@ def _advise(spot: Spot) -> Advice:
 
 RULE = Rule(
     kind="optimizer-step-on-device",
-    sites=frozenset({"optimizer_step_counter"}),
     advise=_advise,
     by_function=True,
 )

@@ -15,4 +15,4 @@ def _advise(spot: Spot) -> Advice:
     )
 
 
-RULE = Rule(kind="pageable-async-copy", sites=frozenset({"pageable_non_blocking"}), advise=_advise)
+RULE = Rule(kind="pageable-async-copy", advise=_advise)

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from harness.findings.rule import Advice, Rule, Spot
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -60,10 +61,14 @@ def _target(loop: ast.For) -> str:
 
 RULE = Rule(
     kind="polling-loop",
-    sites=frozenset({"expert_poll"}),
     advise=_advise,
     companions=frozenset(
-        {"scalar_tensor_index", "bool_mask_index", "dynamic_output_size", "bool_branch"}
+        {
+            SyncKind.SCALAR_TENSOR_INDEX,
+            SyncKind.BOOL_MASK_INDEX,
+            SyncKind.DYNAMIC_OUTPUT_SIZE,
+            SyncKind.BOOL_BRANCH,
+        }
     ),
     by_function=True,
 )

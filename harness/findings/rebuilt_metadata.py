@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 
 from harness.clock.calibration import costs_for
 from harness.clock.gpus import find_gpu
+from harness.findings.effects import updates
 from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
 from harness.findings.rule import cause_of
 from harness.findings.statement import Statement, statement_at
 from harness.findings.tensor_index import bounds_advice
 from harness.record.finding import Finding, severity_of
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from harness.record.audit_report import AuditReport, RedundantGroup, Site
 
+KIND = "rebuilt-metadata"
 _UPLOAD = ("aten::_to_copy",)
 _SMALL_UPLOAD_BYTES = 1 << 16
 _READ = "aten::_local_scalar_dense"
@@ -56,7 +59,7 @@ def _is_of_another_kind(groups: Sequence[RedundantGroup], sites: Sequence[Site])
     if any(set(group.ops) != {_READ} for group in groups):
         return False
     if all(group.module is None for group in groups) and not any(
-        site.kind == "slice_bound_read" for site in sites
+        site.kind == SyncKind.SLICE_BOUND_READ for site in sites
     ):
         return True  # one value read twice in a loop of the user's: a scalar read like others
     waits = sum(site.count_per_step * site.syncs_per_call for site in sites)
@@ -91,7 +94,7 @@ def _finding(
     )
     lines = {int(n) for f, _, n in (p.rpartition(":") for p in first.repeats) if f == file}
     return Finding(
-        kind="rebuilt-metadata",
+        kind=KIND,
         severity=severity,
         ranked_by=ranked_by,
         confidence="medium" if first.across_steps else "high",
@@ -152,6 +155,8 @@ def _instead(statement: Statement | None, group: RedundantGroup) -> tuple[str, .
     if set(group.ops) == {_READ}:
         return bounds_advice(statement).instead
     text = statement.text() if statement is not None else "metadata = ..."
+    if statement is not None and updates(statement):
+        return (f"# compute the value once, and keep the rest of: {text}",)
     if group.across_steps:
         return (f"{text}  # once per length; keep it as a buffer, or cache it by shape",)
     name = _assigned(statement) or "value"
@@ -191,7 +196,7 @@ def _uploads_of_trace(report: AuditReport) -> Iterator[Finding]:
             continue
         severity, ranked_by = severity_of(upload.count_per_step, None, None, modelled=False)
         yield Finding(
-            kind="rebuilt-metadata",
+            kind=KIND,
             severity=severity,
             ranked_by=ranked_by,
             confidence="low",

@@ -6,10 +6,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.findings.effects import is_only
 from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
 from harness.findings.statement import Statement, statement_at
+from harness.origin import in_library
 from harness.record.finding import Confidence, Finding, severity_of
+from harness.record.sync_kinds import SyncKind, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,9 +40,33 @@ class Spot(NamedTuple):
     statement: Statement | None
 
     @property
+    def in_library(self) -> bool:
+        """Whether the line is an installed package's, which its user should not edit."""
+        if self.file is None:
+            return False
+        return in_library(self.file) or any(
+            site.library is not None and site.library.startswith(f"{self.file}:")
+            for site in self.sites
+        )
+
+    @property
     def site(self) -> Site:
         """The site with the most waits."""
         return max(self.sites, key=lambda site: site.count_per_step * site.syncs_per_call)
+
+
+def leave_out(spot: Spot, what: str, *calls: str) -> str:
+    """Advice to do without `what`, such as `the synchronise`, in words that delete nothing else.
+
+    The whole line may go only where it is the user's and does nothing but make one of `calls`.
+    """
+    if spot.in_library:
+        return f"# a library's line: look for its option to leave {what} out, or tell its authors"
+    if spot.statement is None:
+        return f"# where the code is yours: drop {what}"
+    if is_only(spot.statement, *calls):
+        return f"# delete: {spot.statement.text()}"
+    return f"# drop {what}, and keep the rest of: {spot.statement.text()}"
 
 
 @dataclass(frozen=True)
@@ -47,12 +74,12 @@ class Rule:
     """One kind of finding."""
 
     kind: str
-    sites: frozenset[str]
-    """Kinds of waits it may claim."""
     advise: Callable[[Spot], Advice]
+    sites: frozenset[SyncKind] | None = None
+    """Kinds of syncs it may claim; `None` for those that name this finding as theirs."""
     claims: Callable[[Site, Statement | None], bool] | None = None
     """Which of those waits it does claim; `None` for all."""
-    companions: frozenset[str] = field(default_factory=frozenset)
+    companions: frozenset[SyncKind] = field(default_factory=frozenset)
     """Kinds of waits that it takes along where they are in one function with one it claims."""
     by_function: bool = False
     """One finding for each function; else for each line."""
@@ -64,11 +91,11 @@ class Rule:
             index: None if file is None or line is None else statement_at(file, line)
             for index, (file, line, _) in places.items()
         }
+        sites = kinds_of(self.kind) if self.sites is None else self.sites
         claimed = {
             index
             for index, site in enumerate(left)
-            if site.kind in self.sites
-            and (self.claims is None or self.claims(site, statements[index]))
+            if site.kind in sites and (self.claims is None or self.claims(site, statements[index]))
         }
         functions = {(places[i][0], places[i][2]) for i in claimed}
         claimed |= {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, TypeGuard
 
+from harness.findings.effects import CALCULATIONS, bound, effects, may_be_in_vain
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
@@ -22,22 +24,22 @@ _LATER = (
 def _advise(spot: Spot) -> Advice:
     kinds = {site.kind for site in spot.sites}
     statement = spot.statement
-    if "per_param_scalar_read" in kinds:
+    if SyncKind.PER_PARAM_SCALAR_READ in kinds:
         return _per_parameter(statement)
-    if "print_tensor" in kinds:
+    if SyncKind.PRINT_TENSOR in kinds:
         return _print(statement, "Formatting a tensor copies its values to the host one by one.")
-    if "found_inf_read" in kinds:
+    if SyncKind.FOUND_INF_READ in kinds:
         return Advice(
             "The gradient scaler reads whether a gradient overflowed before it lets the optimizer "
             "step.",
             ("torch.optim.AdamW(..., fused=True)  # or SGD, Adam: takes found_inf on the device",),
             "bfloat16 needs no scaler at all.",
         )
-    if kinds <= {"bool_branch"} or _decides(statement):
+    if kinds <= {SyncKind.BOOL_BRANCH} or _decides(statement):
         return _branch(statement)
     if _is_printed(statement):
         return _print(statement)
-    return _read(statement, implicit="implicit_scalar_arg" in kinds)
+    return _read(statement, implicit=SyncKind.IMPLICIT_SCALAR_ARG in kinds)
 
 
 def _per_parameter(statement: Statement | None) -> Advice:
@@ -60,11 +62,23 @@ def _print(
     statement: Statement | None,
     why: str = "The host waits for everything queued before it can write this line.",
 ) -> Advice:
-    return Advice(
-        why,
-        ("if step % 100 == 0:", f"    {_text(statement, 'print(...)')}"),
-        "Printing once in many steps costs nothing.",
-    )
+    return Advice(why, _rarely(statement), "Printing once in many steps costs nothing.")
+
+
+def _rarely(statement: Statement | None) -> tuple[str, ...]:
+    """The text made in one step of many, and all else that the line does in each."""
+    if statement is None:
+        return ("if step % 100 == 0:", "    print(...)")
+    node = statement.node
+    writes = isinstance(node, ast.Expr) and call_name(node.value) in _WRITERS
+    kept = list(effects(node, CALCULATIONS | _WRITERS))
+    names, rewritten = bound(statement, kept)
+    if not kept and (writes or isinstance(node, ast.Assign | ast.Return)):
+        return ("if step % 100 == 0:", f"    {statement.text()}")
+    if not writes or rewritten is None:
+        return (f"# make the text in every 100th step, and keep the rest of: {statement.text()}",)
+    every = tuple(f"{name} = {text}  # in every step" for name, text in names)
+    return (*every, "if step % 100 == 0:", f"    {rewritten}")
 
 
 def _is_printed(statement: Statement | None) -> bool:
@@ -98,12 +112,10 @@ def _branch(statement: Statement | None) -> Advice:
         host = "# raise where the loss is logged: if failed: ..."
         chosen = f"failed |= {_failure(node)}  # a flag on the device"
     elif isinstance(node, ast.If) and isinstance(last, ast.Break | ast.Return | ast.Continue):
-        turn, asked = _turn(statement), f"({test})" if isinstance(node.test, ast.BoolOp) else test
-        chosen = f"if {turn} % 8 == 7 and {asked}: ...  # in every eighth turn"
+        chosen = _in_some_turns(statement, node)
         host = "# long turns: copy it with non_blocking=True, and read it a turn later"
-    elif isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
-        name, value = last.targets[0].id, ast.unparse(last.value)
-        chosen = f"{name} = torch.where({test}, {value}, {name})  # both sides are computed"
+    elif (where := _where(node)) is not None:
+        chosen = where
     else:
         chosen = "# torch.where where a tensor depends on it; both sides are computed then"
     return Advice(
@@ -113,6 +125,29 @@ def _branch(statement: Statement | None) -> Advice:
         "A branch that saves far more device work than the wait costs is right as it is.",
         confidence="medium",
     )
+
+
+def _where(node: ast.stmt | None) -> str | None:
+    """`x = torch.where(test, value, x)` for a body that sets one name to a value that may as well
+    be computed in vain."""
+    if not isinstance(node, ast.If) or node.orelse or len(node.body) != 1:
+        return None
+    only = node.body[0]
+    if not isinstance(only, ast.Assign) or not isinstance(only.targets[0], ast.Name):
+        return None
+    if not may_be_in_vain(only.value):
+        return None
+    name, value, test = only.targets[0].id, ast.unparse(only.value), ast.unparse(node.test)
+    return f"{name} = torch.where({test}, {value}, {name})  # both sides are computed"
+
+
+def _in_some_turns(statement: Statement | None, node: ast.If) -> str:
+    turn = _turn(statement)
+    if any(True for _ in effects(node.test, CALCULATIONS)):
+        return f"# call in every turn what the test calls; look at its result if {turn} % 8 == 7"
+    test = ast.unparse(node.test)
+    asked = f"({test})" if isinstance(node.test, ast.BoolOp) else test
+    return f"if {turn} % 8 == 7 and {asked}: ...  # in every eighth turn"
 
 
 def _failure(node: ast.If | ast.Assert) -> str:
@@ -163,17 +198,4 @@ def _kept_on_device(node: ast.expr) -> ast.expr | None:
     return None if value is None else expression(f"({ast.unparse(value)}).detach()")
 
 
-def _text(statement: Statement | None, otherwise: str) -> str:
-    return otherwise if statement is None else statement.text()
-
-
-RULE = Rule(
-    kind="scalar-read",
-    sites=frozenset(
-        {
-            "scalar_read", "per_param_scalar_read", "bool_branch", "implicit_scalar_arg",
-            "found_inf_read", "print_tensor",
-        }
-    ),
-    advise=_advise,
-)  # fmt: skip
+RULE = Rule(kind="scalar-read", advise=_advise)

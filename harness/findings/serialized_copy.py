@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression, receiver
 from harness.record.finding import Finding, severity_of
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from harness.findings.statement import Statement
     from harness.record.audit_report import AuditReport
 
-_H2D = frozenset({"pageable_h2d", "blocking_pinned_h2d", "pinned_h2d", "blocking_copy"})
 _LARGE_BYTES = 1 << 20
 
 
@@ -29,20 +29,20 @@ def _advise(spot: Spot) -> Advice:
             "Short sequences: keep the activations on the device.",
             "checkpoint-reload=prefetch",
         )
-    if site.kind == "d2h_copy" and (together := _all_at_once(spot.statement)) is not None:
+    if site.kind == SyncKind.D2H_COPY and (together := _all_at_once(spot.statement)) is not None:
         return Advice(
             "Each of several small tensors is copied to the host by itself, and each copy waits.",
             (together,),
             "One copy at the end of a step that must wait anyway costs nothing more.",
         )
-    if site.kind == "d2h_copy":
+    if site.kind == SyncKind.D2H_COPY:
         return Advice(
             "The copy to the host waits for all that is queued before it.",
             (_with_flag(spot.statement) or 'host = x.to("cpu", non_blocking=True)',
              "ready = torch.cuda.Event(); ready.record()  # ready.synchronize() before it is read"),
             "A copy at the end of a step that must wait anyway costs nothing more.",
         )  # fmt: skip
-    if site.kind == "pageable_h2d":
+    if site.kind == SyncKind.PAGEABLE_H2D:
         first = "DataLoader(..., pin_memory=True)"
         why = "The copy comes from pageable memory and blocks the host until it is done."
     else:
@@ -123,4 +123,4 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule(kind="serialized-copy", sites=_H2D | {"d2h_copy"}, advise=_advise)
+RULE = Rule(kind="serialized-copy", advise=_advise)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _JUMPS = (ast.Break, ast.Continue, ast.Pass, ast.Raise, ast.Return)
+_READS_ALL = frozenset({"eval", "exec", "locals", "vars"})
 _COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith)
 
 
@@ -47,18 +48,31 @@ class Statement:
         return _header(changed) if rewriter.changes else None
 
     def names_read_after(self) -> frozenset[str]:
-        """Names that the function reads after this statement, or anywhere inside its loops."""
+        """Names that may be read after this statement: later in the function, anywhere inside its
+        loops or in a function within it, and by others where a name is global."""
         if self.function is None:
             return frozenset()
-        last = self.node.end_lineno or self.node.lineno
-        first = self.loops[0].lineno if self.loops else last + 1
-        return frozenset(
-            node.id
-            for node in ast.walk(self.function)
-            if isinstance(node, ast.Name)
-            and isinstance(node.ctx, ast.Load)
-            and (node.lineno > last or first <= node.lineno < self.node.lineno)
-        )
+        own = self.node
+        here, end = (own.lineno, own.col_offset), (own.end_lineno or own.lineno, own.end_col_offset)
+        first = (self.loops[0].lineno, 0) if self.loops else end
+        read: set[str] = set()
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                read.update(node.names)
+            elif isinstance(node, Function | ast.Lambda) and node is not self.function:
+                read.update(_names(node, ast.Load))
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                at = (node.lineno, node.col_offset)
+                if node.id in _READS_ALL:
+                    read |= _names(self.function, ast.Store)
+                if at >= end or first <= at < here:
+                    read.add(node.id)
+        return frozenset(read)
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}
 
 
 class _Rewriter(ast.NodeTransformer):

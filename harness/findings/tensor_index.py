@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import expression
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.findings.statement import Statement
 
 
 def _advise(spot: Spot) -> Advice:
-    if any(site.kind == "slice_bound_read" for site in spot.sites):
+    if any(site.kind == SyncKind.SLICE_BOUND_READ for site in spot.sites):
         return bounds_advice(spot.statement)
     rewritten = None if spot.statement is None else spot.statement.rewritten(_gather)
     return Advice(
@@ -65,6 +66,5 @@ def _bound_names(statement: Statement | None) -> list[str]:
 
 RULE = Rule(
     kind="tensor-index",
-    sites=frozenset({"scalar_tensor_index", "slice_bound_read"}),
     advise=_advise,
 )

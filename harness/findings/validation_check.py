@@ -6,13 +6,14 @@ import ast
 
 from harness.findings.rule import Advice, Rule, Spot
 from harness.findings.statement import call_name, expression
+from harness.record.sync_kinds import SyncKind
 
 _EX = frozenset({"cholesky", "inv", "solve", "lu_factor", "ldl_factor"})
 
 
 def _advise(spot: Spot) -> Advice:
     unless = "Checks are cheap insurance while the code is new; switch them off in long runs."
-    if any(site.kind == "argument_validation" for site in spot.sites):
+    if any(site.kind == SyncKind.ARGUMENT_VALIDATION for site in spot.sites):
         return Advice(
             "Library code reads the argument to check it.",
             _unvalidated(spot),
@@ -45,6 +46,5 @@ def _unvalidated(spot: Spot) -> tuple[str, ...]:
 
 RULE = Rule(
     kind="validation-check",
-    sites=frozenset({"argument_validation", "error_check_read"}),
     advise=_advise,
 )

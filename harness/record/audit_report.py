@@ -13,6 +13,7 @@ import msgspec
 from harness.boundary.foreign_text import json_text
 from harness.record.finding import Finding
 from harness.record.records import Record
+from harness.record.sync_kinds import SyncKind
 from harness.record.trace_details import SmallKernels, TraceDetails
 
 AUDIT_SCHEMA_VERSION = 1
@@ -26,8 +27,7 @@ class Site(Record, frozen=True, kw_only=True):
 
     op: str
     """Dispatcher name (`aten::_local_scalar_dense`), or the API where no op is known."""
-    kind: str
-    """What sort of wait: `scalar_read`, `bool_branch`, `dynamic_output_size`, ..."""
+    kind: SyncKind
     phase: AuditPhase
     count_per_step: float
     """Calls that wait, per step."""
@@ -48,11 +48,19 @@ class Site(Record, frozen=True, kw_only=True):
     growth: str | None = None
     """How the count grows, in the form people quote: `L*(1 + 7*E_hit)`."""
     remedy: str | None = None
+    finding: str | None = None
+    """Kind of the finding of this report that speaks about it, such as `polling-loop`; `None`
+    before findings are made, and in reports of older versions."""
     intended: str | None = None
     """Reason given with `gapless.allow_sync`; such a site is listed apart."""
     bytes_per_call: int | None = None
     unread_per_step: float | None = None
     """Of a copy: calls whose result was gone within the step before anything read it."""
+
+    @property
+    def name(self) -> str:
+        """What tables and advice call it: the kind of its finding."""
+        return self.finding or self.kind.finding
 
 
 class RedundantGroup(Record, frozen=True, kw_only=True):

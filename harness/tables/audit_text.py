@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.boundary.foreign_text import visible_struct
-from harness.record.remedies import remedy_for
+from harness.origin import below_packages
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
 
@@ -71,15 +70,10 @@ def sorted_sites(report: AuditReport) -> list[Site]:
 
 def short_path(file: str) -> str:
     """A file as a reader knows it: below the working folder, or from its package on."""
-    path = Path(file)
-    parts = path.parts
-    for folder in ("site-packages", "dist-packages"):
-        if folder in parts:
-            return str(Path(*parts[parts.index(folder) + 1 :]))
-    if path.is_absolute():
-        relative = os.path.relpath(path)
-        return file if relative.startswith("..") else relative
-    return file
+    short, here = below_packages(file), Path.cwd()
+    if Path(short).is_relative_to(here):
+        return str(Path(short).relative_to(here))
+    return short
 
 
 def number(value: float) -> str:
@@ -184,7 +178,7 @@ def _site_table(sites: Sequence[Site]) -> Table:
         table.add_row(
             Text(number(_waits(site))),
             *(Text(_milliseconds(getattr(site, attribute))) for _, attribute in costs),
-            Text(site.kind),
+            Text(site.name),
             *([Text(site.growth or "")] if growth else []),
             Text(site.phase),
             _where(site),
@@ -202,7 +196,7 @@ def _cards(sites: Sequence[Site]) -> RenderableType:
             if (value := getattr(site, attribute)) is not None
         )
         grows = f", grows as {site.growth}" if site.growth else ""
-        first = f"{number(_waits(site))} x {site.kind}, {site.phase}{times}{grows}"
+        first = f"{number(_waits(site))} x {site.name}, {site.phase}{times}{grows}"
         cards.append(Group(Text(""), Text(first, style="bold"), _where(site)))
     return Group(*cards, Text(""))
 
@@ -258,8 +252,9 @@ def _bytes(count: float) -> str:
 
 def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
     """One line for each kind that is shown."""
-    advice = {site.kind: site.remedy or remedy_for(site.kind) for site in sites}
-    yield from _listed("What to do", [f"{kind}: {text}" for kind, text in advice.items() if text])
+    kinds = dict.fromkeys(site.kind for site in sites)
+    lines = [f"{kind.finding}: {kind.sentence} {kind.remedy}" for kind in kinds]
+    yield from _listed("What to do", lines)
 
 
 def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
@@ -283,7 +278,7 @@ def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
 
 def _intended(site: Site) -> str:
     place = f"{short_path(site.file)}:{site.line}" if site.file else site.op
-    return f"{number(_waits(site))} x {site.kind} at {place}: {site.intended}"
+    return f"{number(_waits(site))} x {site.name} at {place}: {site.intended}"
 
 
 def _listed(heading: str, lines: Sequence[str]) -> Iterator[RenderableType]:

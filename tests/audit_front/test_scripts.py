@@ -82,6 +82,16 @@ def test_the_process_is_as_it_was() -> None:
     sys.modules.pop("corpus")
 
 
+def test_data_parallel_training_over_nccl() -> None:
+    """NCCL itself needs real GPUs, in a build for CUDA as in one for the CPU."""
+    before = torch.distributed.is_nccl_available()
+    report = run("ddp.py")
+    assert report.steps == 2
+    assert syncs(report, code="total.item()") == 1
+    assert any("gloo in place of NCCL" in note for note in report.notes)
+    assert torch.distributed.is_nccl_available() is before
+
+
 def test_a_hugging_face_trainer() -> None:
     pytest.importorskip("accelerate")
     report = run("hf_trainer.py", "plain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.bench.arm_switch import baseline_variant, parity_tolerance, resolve_arms
 from harness.bench.parity import (
+    Difference,
     ParityCheck,
     compare_tensors,
     model_dtype,
@@ -207,7 +209,86 @@ def test_minus_zero_is_not_the_last_bit_but_no_difference() -> None:
 def test_what_cannot_be_compared_is_a_problem_and_not_a_number(
     value: torch.Tensor | None, reference: torch.Tensor | None, problem: str
 ) -> None:
-    assert compare_tensors(value, reference).problem == problem
+    difference = compare_tensors(value, reference)
+    assert difference.problem == problem
+    assert difference.bitwise is False
+
+
+def test_nothing_on_both_sides_is_no_difference() -> None:
+    assert compare_tensors(None, None) == Difference()
+
+
+def test_a_difference_below_single_precision_is_seen_in_double_precision() -> None:
+    reference = torch.ones(2, dtype=torch.float64)
+    difference = compare_tensors(reference + 2**-40, reference)
+    assert (difference.max_abs, difference.max_reference) == (2**-40, 1.0)
+
+
+def test_a_result_names_the_arm_its_baseline_and_what_was_compared(workload: ToyWorkload) -> None:
+    loss, gradients = check(workload, "nan", (math.inf, "anything goes"))
+    assert (loss.arm, loss.baseline, loss.quantity) == ("nan", "slow", "loss")
+    assert (gradients.arm, gradients.baseline, gradients.quantity) == ("nan", "slow", "gradients")
+    # Where there is a problem there is no figure, large or small.
+    assert loss.max_abs_difference is None
+    assert loss.max_rel_difference is None
+    assert loss.worst is None
+
+
+def test_the_baseline_is_kept_apart_from_the_memory_it_was_computed_in(
+    workload: ToyWorkload,
+) -> None:
+    losses: list[torch.Tensor] = []
+    forward = workload.forward
+
+    def reusing() -> torch.Tensor:
+        """As a workload does that keeps its loss in one buffer, and gradients in place."""
+        loss = forward()
+        losses.append(loss.detach())
+        for earlier in losses[:-1]:
+            earlier.fill_(7.0)
+        return loss
+
+    workload.forward = reusing  # type: ignore[method-assign]
+    attachment = ToyAttachment(workload.model)
+    parity = ParityCheck(workload, attachment.select, "slow", seed=3)
+    for parameter in workload.model.parameters():
+        parameter.grad = None
+    loss, gradients = parity.check("fast", EXACT)
+    assert loss.passed
+    assert gradients.passed
+
+
+def test_a_difference_where_the_baseline_is_zero_has_no_relative_size(
+    workload: ToyWorkload,
+) -> None:
+    with torch.no_grad():
+        for parameter in workload.model.parameters():
+            parameter.zero_()
+    attachment = ToyAttachment(workload.model)
+    forward = workload.forward
+    runs = itertools.count()
+    workload.forward = lambda: forward() * 0 + next(runs)  # type: ignore[method-assign]
+    loss, _ = ParityCheck(workload, attachment.select, "slow", seed=3).check(
+        "fast", (math.inf, "anything goes")
+    )
+    assert not loss.passed
+    assert loss.reason == "loss is not zero as in the baseline"
+
+
+def test_the_same_value_of_another_dtype_is_another_result() -> None:
+    ones = torch.ones(3)
+    assert compare_tensors(ones, ones.clone()).bitwise
+    assert not compare_tensors(ones, torch.ones(3, dtype=torch.float64)).bitwise
+
+
+def test_a_model_without_floating_parameters_rounds_as_single_precision() -> None:
+    assert model_dtype(torch.nn.Module()) == torch.float32
+
+
+def test_how_far_a_pass_may_be_from_its_repetition() -> None:
+    assert repeat_tolerance(torch.float64) == pytest.approx(256 * 2**-52)
+    assert repeat_tolerance(torch.float32) == pytest.approx(256 * 2**-23)
+    assert repeat_tolerance(torch.bfloat16) == 0.05
 
 
 def test_a_wider_dtype_with_the_same_values_is_not_the_same_bits() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from harness.clock.clock_figures import figures_of
 from harness.clock.costs import catalogue_costs
-from harness.clock.exposed_time import figures_of
 from harness.clock.gpus import find_gpu
 from harness.emulator.device import EmulatedDevice
 from harness.emulator.device_clock import DeviceClock

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.clock.clock_figures import figures_of
 from harness.clock.costs import Costs, catalogue_costs
-from harness.clock.exposed_time import figures_of
 from harness.clock.gpus import find_gpu
 from harness.clock.op_work import Matrix, Work
 from harness.clock.queue_timeline import QueueTimes, Timeline, WorkKind

@@ -24,6 +24,7 @@ from harness.record.records import (
     Steadiness,
     SyncCount,
 )
+from harness.record.sync_kinds import SyncKind
 from harness.stats import compare_all, throughput
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def audit(arm: str, count: float) -> ArmAudit:
         sites=(
             Site(
                 op="aten::_local_scalar_dense",
-                kind="scalar_read",
+                kind=SyncKind.SCALAR_READ,
                 phase="forward",
                 count_per_step=count,
                 syncs_per_call=1,
@@ -262,7 +263,7 @@ def audit(arm: str, count: float) -> ArmAudit:
             ),
             Site(
                 op="aten::nonzero",
-                kind="dynamic_output_size",
+                kind=SyncKind.DYNAMIC_OUTPUT_SIZE,
                 phase="forward",
                 count_per_step=1,
                 syncs_per_call=1,

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.markdown_report import MARKER, MAX_LINES, csv_report, json_report, markdown_report
 from gapless.cli.main import main
+from harness.origin import HOME
 from harness.tables.grid import plain_markdown
 from harness.tables.run_tables import run_tables
 from tests.dashboard import synthetic
@@ -22,7 +23,7 @@ from tests.dashboard.stores import fill_modelled, fill_one
 if TYPE_CHECKING:
     from harness.record.store import Store
 
-APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+APP = Path(HOME) / "dashboard" / "app.py"
 
 
 def test_the_verdict_comes_first_and_the_report_is_short(store: Store) -> None:

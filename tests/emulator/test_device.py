@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
 import io
 import sys
 import threading
@@ -50,10 +51,9 @@ def surroundings() -> dict[str, Any]:
         "torch": {n: getattr(torch, n) for n in ("tensor", "as_tensor", "load", "Generator")},
         "compile": (torch.compile, nn.Module.compile, nn.Module.__call__),
         "autocast": (torch.set_autocast_enabled, torch.is_autocast_enabled("cuda")),
+        "find_spec": importlib.util.find_spec,
         "swap": torch.__future__.get_swap_module_params_on_conversion(),
-        "threads": torch.autograd.is_multithreading_enabled()
-        if hasattr(torch.autograd, "is_multithreading_enabled")
-        else None,
+        "threads": torch.autograd.is_multithreading_enabled(),
         "lift": torch._C._only_lift_cpu_tensors(),
         "modes": torch._C._len_torch_dispatch_stack(),
         "optimizer hooks": len(optimizer_hooks()),

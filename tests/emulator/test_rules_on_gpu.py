@@ -36,7 +36,7 @@ def witnessed(step: Callable[[], Any]) -> tuple[int, int, int]:
     torch.cuda.synchronize()
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with (
-        torch.profiler.profile(activities=activities) as profile,
+        torch.profiler.profile(activities=activities, acc_events=True) as profile,
         torch.profiler.record_function("audited step"),
     ):
         step()

@@ -75,7 +75,7 @@ ADVICE = {
     ),
     "a copy inside of more": (
         "def step(s):\n    s = {'loss': s['loss'].detach().cpu()}\n",
-        "# delete the copy in: s = {'loss': s['loss'].detach().cpu()}",
+        "# drop the copy, and keep the rest of: s = {'loss': s['loss'].detach().cpu()}",
     ),
 }
 

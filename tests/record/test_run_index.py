@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -96,6 +97,24 @@ def test_a_cache_never_outlives_what_it_was_made_from(tmp_path: Path) -> None:
     assert found["run-000"] == "incomplete"
     assert [problem.name for problem in listing.problems] == ["run-001"]
     assert "run-002" not in found
+
+
+def test_a_change_that_keeps_the_size_is_seen(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for number in range(run_index.INDEX_MIN_RUNS):
+        store.write(record(f"run-{number:03}"), samples(2))
+    store.listing()
+    path = tmp_path / "run-000" / "run.json"
+    old, text = path.stat(), path.read_text()
+    changed = text.replace('"complete"', '"stopped!"')
+    assert changed != text
+    path.write_text(changed)
+    # As a later write leaves it, however coarse the file system's clock.
+    os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 1_000_000_000))
+    assert path.stat().st_size == old.st_size
+    listing = store.listing()
+    assert "run-000" not in {r.id for r in listing.records}
+    assert [problem.name for problem in listing.problems] == ["run-000"]
 
 
 def test_a_store_whose_cache_cannot_be_written_still_lists(

@@ -14,6 +14,7 @@ from harness.record.records import Arm, Comparison, Phase, Sample
 from harness.stats import (
     MIN_BLOCKS_TO_STOP,
     attainable_confidence,
+    block_speedups,
     compare,
     compare_all,
     is_precise,
@@ -331,3 +332,63 @@ def test_an_effect_of_the_minimum_detectable_size_is_mostly_found() -> None:
     intervals = (median_interval(row, 0.975) for row in (noise[::-1] + effect).tolist())
     power = sum(low > 0 for low, _ in intervals) / len(noise)
     assert 0.7 < power < 0.9
+
+
+NINE = samples_of({"a": [[2.0 + 0.1 * n] for n in range(9)], "b": [[1.0] for _ in range(9)]})
+
+
+def test_a_comparison_carries_the_times_and_the_margin_it_was_made_with() -> None:
+    found = ab(NINE, margin=0.03)
+    assert (found.baseline_median_ms, found.arm_median_ms) == (pytest.approx(2.4), 1.0)
+    assert found.margin == 0.03
+    assert found.num_blocks == 9
+
+
+def test_only_a_measured_comparison_says_what_it_could_have_told_apart() -> None:
+    log_ratios = [math.log(2.0 + 0.1 * n) for n in range(9)]
+    for confidence in (0.8, 0.95):
+        found = ab(NINE, confidence=confidence)
+        assert found.minimum_detectable == minimum_detectable(log_ratios, confidence=confidence)
+        assert found.minimum_detectable is not None
+    modelled = compare(NINE, arm="b", baseline="a", phase="batch", source="modelled")
+    assert modelled is not None
+    assert modelled.minimum_detectable is None
+
+
+def test_a_confidence_that_the_range_just_gives_is_enough() -> None:
+    # Five blocks give exactly 1 - 1/16.
+    five = samples_of({"a": [[2.0]] * 5, "b": [[1.0]] * 5})
+    assert ab(five, confidence=1 - 1 / 16).verdict == "faster"
+    assert ab(five, confidence=1 - 1 / 17).verdict == "undecided"
+    # The interval is drawn at half the allowed error, for which seven blocks give 1 - 1/64.
+    assert minimum_detectable([0.1] * 7, confidence=1 - 1 / 32) == pytest.approx(0)
+    assert minimum_detectable([0.1] * 6, confidence=1 - 1 / 32) is None
+
+
+def test_the_range_of_no_block_and_of_one_says_nothing() -> None:
+    assert [attainable_confidence(n) for n in (0, 1, 2, 3)] == [0, 0, 0.5, 0.75]
+
+
+def test_precision_itself_is_not_precise_enough() -> None:
+    found = ab(NINE)
+    width = (math.log1p(found.high) - math.log1p(found.low)) / 2
+    assert is_precise([found], math.expm1(width * 1.0001))
+    assert not is_precise([found], math.expm1(width * 0.9999))
+
+
+def test_each_block_alone_gives_what_the_interval_is_drawn_from() -> None:
+    samples = samples_of({"a": [[2.0, 4.0], [3.0], [5.0]], "b": [[1.0], [2.0]]})
+    samples += samples_of({"a": [[9.0]], "b": [[1.0]]}, phase="forward")
+    found = block_speedups(samples, arm="b", baseline="a", phase="batch")
+    assert found == {0: pytest.approx(2.0), 1: pytest.approx(0.5)}
+    assert block_speedups(samples, arm="c", baseline="a", phase="batch") == {}
+    assert block_speedups(samples, arm="b", baseline="c", phase="batch") == {}
+
+
+def test_a_clock_too_coarse_for_a_batch_gives_no_throughput() -> None:
+    arms = [Arm(name="a", variants={}, role="baseline"), Arm(name="b", variants={})]
+    samples = samples_of({"a": [[0.0], [0.5], [0.25]], "b": [[0.0]]})
+    (found,) = throughput(samples, arms, num_tokens=10, source="measured")
+    assert (found.arm, found.source) == ("a", "measured")
+    assert found.steps_per_s == pytest.approx(1000 / 0.375)
+    assert found.tokens_per_s == pytest.approx(10_000 / 0.375)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from harness.audit.frames import place_of
 from harness.clock.calibration import costs_for
 from harness.clock.clock_trace import write_trace
-from harness.clock.exposed_time import ClockFigures, figures_of
 from harness.clock.gpus import find_gpu
-from harness.emulator.device_clock import CEILING, Action, Changes, DeviceClock, play
+from harness.emulator.device_clock import AS_IT_WAS, CEILING, Changes, play
 from harness.errors import UsageError
 from harness.record.audit_report import AuditTimeline, ModelledStep, Race, SiteShare
 from harness.record.trace_details import SMALL_KERNEL_US, SmallKernels
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness.audit.emulated.site_counts import Counts, SiteKey
+    from harness.audit.emulated.step_session import StepTime
+    from harness.clock.clock_figures import ClockFigures
     from harness.clock.gpus import GpuSpec
-    from harness.clock.queue_timeline import Recording
+    from harness.emulator.device_clock import Action
     from harness.emulator.races import FoundRace, Use
 
 _NS_PER_MS = 1e6
@@ -43,40 +44,18 @@ class ClockOptions:
 
 
 @dataclass
-class AuditClock:
-    """Times the recorded steps of one audit, one recording a step."""
+class ModelledSteps:
+    """The kept steps of one audit on the virtual clock of one GPU."""
 
     gpu: GpuSpec
-    clock: DeviceClock = field(init=False)
     _steps: list[ClockFigures] = field(default_factory=list)
-    _last: Recording | None = None
-    _last_tape: list[Action] = field(default_factory=list)
-    _tape: list[Action] | None = None
+    _last: StepTime | None = None
 
-    def __post_init__(self) -> None:
-        self.clock = DeviceClock(costs_for(self.gpu))
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a step is being recorded."""
-        return self._tape is not None
-
-    def begin(self) -> None:
-        """A step begins; what was recorded and not kept is dropped."""
-        self.clock.start_recording(keep_tape=True)
-        self._tape = self.clock.tape
-
-    def end(self, counts: Counts, *, keep: bool) -> None:
-        """The step has ended: give its costs to the sites that it counted."""
-        if self._tape is None:
-            return
-        tape, self._tape = self._tape, None
-        recording = self.clock.stop_recording()
-        figures = figures_of(recording)
-        counts.set_costs(figures.waits)
-        if keep:
-            self._steps.append(figures)
-            self._last, self._last_tape = recording, tape
+    def keep(self, step: StepTime | None) -> None:
+        """Add a step; one that was not recorded adds nothing."""
+        if step is not None:
+            self._steps.append(step.figures)
+            self._last = step
 
     def timeline(self) -> AuditTimeline:
         """Busy, idle and overlap of all kept steps, their sum over the steps."""
@@ -88,47 +67,50 @@ class AuditClock:
         """The last kept step as it was, at its ceiling, and as `options` ask."""
         if self._last is None:
             return None
+        tape = self._last.tape
         places = _places(counts)
         left_out = _matching(places, options.without)
         gpus = [self.gpu, *(find_gpu(name) for name in options.gpus)]
         return ModelledStep(
             gpu=self.gpu.key,
-            step_ms=self._step_ms(self.gpu, Changes()),
-            ceiling_ms=self._step_ms(self.gpu, CEILING),
+            step_ms=_step_ms(tape, self.gpu),
+            ceiling_ms=_step_ms(tape, self.gpu, CEILING),
             peak_bytes=peak_bytes,
             small_kernels=_small_kernels(self._steps[-1].kernels_ns),
             without=tuple(left_out),
             without_ms=(
-                self._step_ms(self.gpu, Changes(frozenset().union(*left_out.values())))
+                _step_ms(tape, self.gpu, Changes(frozenset().union(*left_out.values())))
                 if left_out
                 else None
             ),
-            shares=tuple(share for gpu in gpus for share in self._shares(gpu, places, counts)),
+            shares=tuple(share for gpu in gpus for share in _shares(tape, gpu, places, counts)),
         )
 
     def write(self, path: str) -> None:
         """Write the last kept step as a Chrome trace. Raises `UsageError` where there is none."""
         if self._last is None:
             raise UsageError(f"There is no step to write to {path}: the audit recorded none.")
-        write_trace(self._last, path, device=self.gpu.name)
+        write_trace(self._last.recording, path, device=self.gpu.name)
 
-    def _shares(
-        self, gpu: GpuSpec, places: Mapping[str, frozenset[int]], counts: Counts
-    ) -> Iterable[SiteShare]:
-        exposed = _exposed_by_place(counts)
-        costliest = sorted(places, key=lambda place: -exposed.get(place, 0))[:_SHARES_SHOWN]
-        whole = self._step_ms(gpu, Changes())
-        for place in costliest:
-            yield SiteShare(
-                place=place,
-                gpu=gpu.key,
-                step_ms=whole,
-                without_ms=self._step_ms(gpu, Changes(places[place])),
-            )
 
-    def _step_ms(self, gpu: GpuSpec, changes: Changes) -> float:
-        played = play(self._last_tape, costs_for(gpu), changes)
-        return (played.end_ns - played.start_ns) / _NS_PER_MS
+def _shares(
+    tape: Sequence[Action], gpu: GpuSpec, places: Mapping[str, frozenset[int]], counts: Counts
+) -> Iterable[SiteShare]:
+    exposed = _exposed_by_place(counts)
+    costliest = sorted(places, key=lambda place: -exposed.get(place, 0))[:_SHARES_SHOWN]
+    whole = _step_ms(tape, gpu)
+    for place in costliest:
+        yield SiteShare(
+            place=place,
+            gpu=gpu.key,
+            step_ms=whole,
+            without_ms=_step_ms(tape, gpu, Changes(places[place])),
+        )
+
+
+def _step_ms(tape: Sequence[Action], gpu: GpuSpec, changes: Changes = AS_IT_WAS) -> float:
+    played = play(tape, costs_for(gpu), changes)
+    return (played.end_ns - played.start_ns) / _NS_PER_MS
 
 
 def timeline_of(steps: Sequence[ClockFigures]) -> AuditTimeline:

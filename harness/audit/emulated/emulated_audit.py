@@ -6,25 +6,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import torch
 
-from harness.audit.emulated.attribution import Attribution
-from harness.audit.emulated.audit_clock import AuditClock, ClockOptions, race_rows
-from harness.audit.emulated.intended import FirstMoves
-from harness.audit.emulated.redundancy import Redundancy
-from harness.audit.emulated.report_building import build_report
+from harness.audit.emulated.audit_clock import ClockOptions, ModelledSteps, race_rows
 from harness.audit.emulated.site_counts import Counts
-from harness.audit.emulated.tally import Tally
-from harness.audit.emulated.unread_copies import UnreadCopies
-from harness.audit.emulated.value_numbers import ValueNumbers
+from harness.audit.emulated.step_session import StepSession
 from harness.audit.failures import as_workload_error
-from harness.audit.frames import CodeBook
 from harness.audit.main_program import AuditComplete
 from harness.audit.target import load_target, make_step
+from harness.clock.calibration import costs_for
 from harness.clock.gpus import find_gpu
 from harness.emulator.device import EmulatedDevice
+from harness.emulator.device_clock import DeviceClock
 from harness.emulator.races import RaceDetector
 from harness.emulator.tensors.capacity import ValuesLimit
 from harness.emulator.tensors.choices import Choices, Routing
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from harness.audit.emulated.step_session import WatchedStep
     from harness.emulator.tensors.op_events import Observer
     from harness.record.audit_report import AuditReport
 
@@ -83,24 +79,25 @@ class EmulatedAudit:
         if skip is not None and skip < 0:
             raise UsageError(f"skip={skip} is no number of steps; give 0 or more.")
         self._clock_options = clock or ClockOptions()
-        self._clock = AuditClock(find_gpu(gpu))
+        self._modelled = ModelledSteps(find_gpu(gpu))
+        device_clock = DeviceClock(costs_for(self._modelled.gpu))
         self.device = EmulatedDevice(
             gpu,
             shapes_only=mode == "shapes",
             values_limit=ValuesLimit.for_mode(mode),
             choices=Choices(seed, routing),
-            clock=self._clock.clock,
+            clock=device_clock,
+        )
+        self._session = StepSession(
+            self.device, device_clock, user_files=user_files, redundancy=redundancy
         )
         self.target = target
-        self.book = CodeBook(user_files)
+        self.book = self._session.book
         self._boundary = boundary
         self._steps = steps
         self._skip = skip if skip is not None else int(boundary == "script")
         self._keeps_skipped = skip is None and boundary == "script"
         self._stop = stop
-        self._attribution = Attribution(self.book)
-        self._unread = UnreadCopies()
-        self._tally = Tally(self._attribution, self._clock.clock, self._unread)
         self._counts = Counts()
         self._skipped = Counts()
         self._patches = Patches()
@@ -109,16 +106,14 @@ class EmulatedAudit:
         self._optimizer_steps = 0
         self._stepping: torch.optim.Optimizer | None = None
         self._report: AuditReport | None = None
-        self._redundancy = Redundancy(self._attribution.module_path)
-        self._values = ValueNumbers(self._attribution) if redundancy else None
-        watching = (self._tally,) if self._values is None else (self._tally, self._values)
+        self._redundancy = self._session.new_redundancy()
         self._races = (
-            RaceDetector(self.device.layouts, self._attribution.nearest)
+            RaceDetector(self.device.layouts, self._session.attribution.nearest)
             if self._clock_options.races
             else None
         )
         racing = () if self._races is None else (self._races,)
-        for observer in (*watching, self._unread, *racing, *observers):
+        for observer in (*racing, *observers):
             self.device.add_observer(observer)
 
     @property
@@ -136,14 +131,13 @@ class EmulatedAudit:
     @property
     def num_syncs(self) -> int:
         """Syncs counted so far in all, intended ones left out."""
-        counts = (self._counts, self._tally.counts)
-        return sum(part.num_syncs for part in counts)
+        return self._counts.num_syncs + self._session.counts.num_syncs
 
     def report_so_far(self) -> AuditReport:
         """What was found up to now, work done again left out; for use inside the block."""
         counts = Counts()
         counts.add(self._counts)
-        counts.add(self._tally.counts)
+        counts.add(self._session.counts)
         return self._build(counts)
 
     def note(self, sentence: str) -> None:
@@ -151,39 +145,46 @@ class EmulatedAudit:
         self.device.note(sentence)
 
     def record(self, recording: bool) -> None:
-        """Count from here on, or do not."""
-        if recording and not self._tally.recording and self._values is not None:
-            self._values.discard()
-        self._tally.recording = recording
-        if recording and not self._clock.is_running:
-            self._clock.begin()
+        """Count from here on, or do not; a step on the clock begins with the counting."""
+        if recording:
+            self._session.begin()
+        else:
+            self._session.pause()
 
     def mark_step(self) -> None:
         """End a step here."""
-        counts = self._tally.take()
-        recording = self._tally.recording
-        self._clock.end(counts, keep=recording and self._done >= self._skip)
-        forward = self._values.take() if self._values is not None else []
+        recording = self._session.is_watching
+        step = self._session.take()
+        if self._done >= self._skip:
+            self._modelled.keep(step.time)
         self._done += 1
         if self._done <= self._skip:
-            self._skipped.add(counts)
-        elif self._tally.recording:
+            self._skipped.add(step.counts)
+        elif recording:
             self._recorded += 1
-            self._counts.add(counts)
-            self._redundancy.add(forward)
+            self._counts.add(step.counts)
+            self._redundancy.add(step.forward)
         complete = self._steps is not None and self._recorded >= self._steps
         self.record((self._done >= self._skip or self._keeps_skipped) and not complete)
         if complete and self._stop:
             raise AuditComplete
 
+    def run_steps(self, step: Callable[[], Any]) -> None:
+        """Call `step` as often as this audit asks for, the steps that it skips first.
+
+        What was done in the block before, such as to make the model, does not count.
+        """
+        self.record(self._skip == 0)
+        for _ in range(self._skip + (self._steps or 1)):
+            returned = step()
+            self.mark_step()  # what the step returns is for its caller, who may read it
+            del returned
+        self.record(False)
+
     def __enter__(self) -> EmulatedAudit:
         self.device.__enter__()
         try:
-            self._attribution.start(self._patches)
-            self._patches.wrap(torch.nn.Module, "_apply", FirstMoves().around)
-            self._unread.start(self._patches)
-            self.device.dispatcher.before_op = self._attribution.before_op
-            self.device.dispatcher.host_reader = self._unread.host_read
+            self._session.__enter__()
             if self._boundary != "explicit":
                 self.device.phases.on_optimizer_step.append(self._after_optimizer)
                 self._patches.wrap(torch.amp.GradScaler, "step", self._scaled_step)
@@ -199,13 +200,13 @@ class EmulatedAudit:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        rest = self._session.take()
         self._leave()
-        self._finish()
+        self._finish(rest)
         return exc_type is not None and issubclass(exc_type, AuditComplete)
 
     def _leave(self) -> None:
-        self.device.dispatcher.before_op = None
-        self.device.dispatcher.host_reader = None
+        self._session.__exit__(None, None, None)
         self._patches.restore()
         self.device.__exit__(None, None, None)
 
@@ -231,17 +232,16 @@ class EmulatedAudit:
         if optimizer is self._stepping:
             self.mark_step()
 
-    def _finish(self) -> None:
-        rest = self._tally.take()
-        self._clock.end(rest, keep=not self._recorded)
-        if self._values is not None and not self._recorded:
-            self._redundancy.add(self._values.take())
+    def _finish(self, rest: WatchedStep) -> None:
+        if not self._recorded:
+            self._modelled.keep(rest.time)
+            self._redundancy.add(rest.forward)
         if self._boundary != "script":
             # What follows the optimizer's step belongs to it, such as reading the loss.
-            self._counts.add(rest)
+            self._counts.add(rest.counts)
         elif not self._recorded:
             self._counts.add(self._skipped)
-            self._counts.add(rest)
+            self._counts.add(rest.counts)
             self.note(
                 "The script took no step after its first, so its set-up is counted as well."
                 if self._done
@@ -252,37 +252,26 @@ class EmulatedAudit:
             self._counts,
             redundant_groups=self._redundancy.groups(steps),
             repeated_across_steps=self._redundancy.groups_across_steps(steps),
-            timeline=self._clock.timeline(),
-            modelled=self._clock.modelled(
+            timeline=self._modelled.timeline(),
+            modelled=self._modelled.modelled(
                 self._counts, self._clock_options, self.device.memory.peak_bytes
             ),
             races=() if self._races is None else race_rows(self._races.races),
         )
         if self._clock_options.timeline is not None:
-            self._clock.write(self._clock_options.timeline)
+            self._modelled.write(self._clock_options.timeline)
         self._report = with_findings(report)
 
     def _build(self, counts: Counts, **more: Any) -> AuditReport:
-        shapes = self.device.shapes_only
-        how = "shapes only" if shapes else "real values"
-        return build_report(
-            counts,
-            target=self.target,
-            device=f"emulated {self.device.gpu.key} ({how})",
-            # A block without an optimizer step is one step as a whole.
-            steps=max(self._recorded, 1),
-            shapes_only=shapes,
-            notes=self._notes(),
-            **more,
+        # A block without an optimizer step is one step as a whole.
+        steps = max(self._recorded, 1)
+        return self._session.report(
+            counts, target=self.target, steps=steps, notes=self._notes(), **more
         )
 
     def _notes(self) -> list[str]:
         device = self.device
-        notes = list(device.notes)
-        if not device.dispatcher.num_ops:
-            notes.append(_NOTHING_RAN)
-        if device.shapes_only:
-            notes.append(device.choices.describe())
+        notes = [] if device.dispatcher.num_ops else [_NOTHING_RAN]
         peak, capacity = device.memory.peak_bytes, device.gpu.memory_bytes
         if peak > capacity:
             notes.append(
@@ -292,19 +281,25 @@ class EmulatedAudit:
         return notes
 
 
+class AuditSettings(TypedDict, total=False):
+    """What an audit of any kind of target takes; see `EmulatedAudit`."""
+
+    gpu: str
+    mode: Mode
+    routing: Routing
+    seed: int
+    clock: ClockOptions | None
+
+
 def audit_callable(
     step: Callable[[], Any],
     *,
     steps: int = 1,
     warmup: int = 1,
-    gpu: str = "H100",
-    mode: Mode = "auto",
     target: str | None = None,
-    routing: Routing = "uniform",
-    seed: int = 0,
     build: bool = False,
     observers: Sequence[Observer] = (),
-    clock: ClockOptions | None = None,
+    **settings: Unpack[AuditSettings],
 ) -> AuditReport:
     """Audit `steps` calls of `step`, after `warmup` calls that are not counted.
 
@@ -312,49 +307,22 @@ def audit_callable(
     callable, and is the step itself otherwise. Raises `WorkloadError` where the step raises.
     """
     audit = EmulatedAudit(
-        gpu=gpu,
-        mode=mode,
         target=target or str(getattr(step, "__qualname__", step)),
         boundary="explicit",
         steps=steps,
         skip=warmup,
-        routing=routing,
-        seed=seed,
         observers=observers,
-        clock=clock,
+        **settings,
     )
     with as_workload_error(f"The step of {audit.target}", audit.book), audit:
         audit.record(False)
-        run = make_step(step) if build else step
-        audit.record(warmup == 0)
-        for _ in range(warmup + steps):
-            returned = run()
-            audit.mark_step()  # what the step returns is for its caller, who may read it
-            del returned
+        audit.run_steps(make_step(step) if build else step)
     return audit.report
 
 
 def audit_target(
-    target: str,
-    *,
-    steps: int = 1,
-    warmup: int = 1,
-    gpu: str = "H100",
-    mode: Mode = "auto",
-    routing: Routing = "uniform",
-    seed: int = 0,
-    clock: ClockOptions | None = None,
+    target: str, *, steps: int = 1, warmup: int = 1, **settings: Unpack[AuditSettings]
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
-    return audit_callable(
-        load_target(target, device="cuda"),
-        steps=steps,
-        warmup=warmup,
-        gpu=gpu,
-        mode=mode,
-        target=target,
-        routing=routing,
-        seed=seed,
-        build=True,
-        clock=clock,
-    )
+    step = load_target(target, device="cuda")
+    return audit_callable(step, steps=steps, warmup=warmup, target=target, build=True, **settings)

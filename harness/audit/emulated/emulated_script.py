@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from harness.audit.emulated.emulated_audit import EmulatedAudit
 from harness.audit.failures import as_workload_error
@@ -13,6 +13,7 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.audit.emulated.emulated_audit import AuditSettings
     from harness.record.audit_report import AuditReport
 
 
@@ -22,7 +23,7 @@ def audit_script(
     *,
     steps: int | None = None,
     skip: int | None = None,
-    **settings: Any,
+    **settings: Unpack[AuditSettings],
 ) -> AuditReport:
     """Audit the optimizer steps of a script.
 

@@ -17,12 +17,17 @@ from harness.record.audit_report import (
     RedundantGroup,
     Site,
 )
-from harness.record.remedies import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.audit.emulated.site_counts import CopyKey, Counts, SiteCount, SiteKey
+    from harness.audit.emulated.site_counts import (
+        CopyKey,
+        Counts,
+        SiteCount,
+        SiteKey,
+    )
+    from harness.record.sync_kinds import SyncKind
 
 SiteIdentity = tuple[Any, ...]
 
@@ -81,7 +86,7 @@ def _sites(counts: dict[SiteKey, SiteCount], steps: int) -> list[Site]:
     )
 
 
-def _refined(key: SiteKey, count: SiteCount, steps: int) -> str:
+def _refined(key: SiteKey, count: SiteCount, steps: int) -> SyncKind:
     point = key.user if key.library is None else key.library
     if point is None:
         return key.kind
@@ -113,7 +118,7 @@ def _site(identity: SiteIdentity, parts: list[tuple[SiteKey, SiteCount]], steps:
         function=shown.function if shown else None,
         module=common_path(path for _, count in parts for path in count.modules),
         library=f"{library.file}:{library.line} {library.function}" if library else None,
-        remedy=remedy_for(kind),
+        remedy=kind.remedy,
         intended=intended,
         bytes_per_call=round(sum(sizes) / calls) if sizes else None,
         unread_per_step=sum(count.unread for _, count in parts) / steps if sizes else None,

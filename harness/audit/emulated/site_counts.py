@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.audit.frames import Point
-    from harness.clock.exposed_time import WaitCost
+    from harness.clock.clock_figures import WaitCost
     from harness.emulator.tensors.op_events import AuditedPhase
+    from harness.record.sync_kinds import SyncKind
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class SiteKey:
     """What makes one site. Points of the same line are merged when the report is made."""
 
     op: str
-    kind: str
+    kind: SyncKind
     phase: AuditedPhase
     user: Point | None
     library: Point | None

@@ -12,23 +12,25 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.boundary.bounded_reads import source_lines
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.audit.frames import Place, Point
 
-LIBRARY_KINDS: tuple[tuple[str, str, str], ...] = (
+LIBRARY_KINDS: tuple[tuple[str, str, SyncKind], ...] = (
     # (part of the file's path, pattern of the function's name, kind)
-    ("torch/distributions/", "", "argument_validation"),
-    ("torch/nn/functional.py", r"^gaussian_nll_loss$", "argument_validation"),
-    ("torch/functional.py", r"^(istft|stft)$", "argument_validation"),
-    ("torch/nn/utils/clip_grad.py", "", "error_check_read"),
-    ("torch/optim/", r"^_get_value$", "optimizer_step_counter"),
-    ("torch/amp/grad_scaler.py", r"_maybe_opt_step", "found_inf_read"),
-    ("torch/_tensor_str.py", "", "print_tensor"),
+    ("torch/distributions/", "", SyncKind.ARGUMENT_VALIDATION),
+    ("torch/nn/functional.py", r"^gaussian_nll_loss$", SyncKind.ARGUMENT_VALIDATION),
+    ("torch/functional.py", r"^(istft|stft)$", SyncKind.ARGUMENT_VALIDATION),
+    ("torch/nn/utils/clip_grad.py", "", SyncKind.ERROR_CHECK_READ),
+    ("torch/optim/", r"^_get_value$", SyncKind.OPTIMIZER_STEP_COUNTER),
+    ("torch/amp/grad_scaler.py", r"_maybe_opt_step", SyncKind.FOUND_INF_READ),
+    ("torch/_tensor_str.py", "", SyncKind.PRINT_TENSOR),
 )
 """Library lines whose purpose is known."""
 
-_READS = ("scalar_read", "bool_branch", "implicit_scalar_arg")
+_POLLS = (SyncKind.SCALAR_READ, SyncKind.BOOL_BRANCH, SyncKind.DYNAMIC_OUTPUT_SIZE)
+_READS = (SyncKind.SCALAR_READ, SyncKind.BOOL_BRANCH, SyncKind.IMPLICIT_SCALAR_ARG)
 _EXPERTS = re.compile(r"expert|moe|rout|topk|top_k|\bgate", re.IGNORECASE)
 _EXPERTS_IN_BODY = re.compile(r"expert|moe|rout", re.IGNORECASE)
 """Narrower: a loop over layers may hold a gated MLP, and one over batches a top-5 accuracy."""
@@ -36,9 +38,9 @@ _PARAMETERS = re.compile(r"param|\bgrads?\b|\.grad\b", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
-def kind_in_library(point: Point | None, kind: str) -> str:
+def kind_in_library(point: Point | None, kind: SyncKind) -> SyncKind:
     """The kind that the library line gives to a read, or `kind` itself."""
-    if point is None or kind not in (*_READS, "d2h_copy"):
+    if point is None or kind not in (*_READS, SyncKind.D2H_COPY):
         return kind
     file = point.code.co_filename.replace("\\", "/")
     for part, function, known in LIBRARY_KINDS:
@@ -47,23 +49,23 @@ def kind_in_library(point: Point | None, kind: str) -> str:
     return kind
 
 
-def refine(kind: str, place: Place, *, repeats: bool, same_input_in_modules: bool) -> str:
+def refine(kind: SyncKind, place: Place, *, repeats: bool, same_input_in_modules: bool) -> SyncKind:
     """The kind of a site, given its line and the loops around it.
 
     `repeats`: it happens more than once a step, which a read in a loop over batches does not.
     `same_input_in_modules`: the same values were worked on in several modules of one step.
     """
     loops = enclosing_loops(place.file, place.line)
-    if loops and repeats and kind in ("scalar_read", "bool_branch", "dynamic_output_size"):
+    if loops and repeats and kind in _POLLS:
         over = " ".join(loop.over for loop in loops)
-        if kind == "scalar_read" and _PARAMETERS.search(over):
-            return "per_param_scalar_read"
+        if kind == SyncKind.SCALAR_READ and _PARAMETERS.search(over):
+            return SyncKind.PER_PARAM_SCALAR_READ
         # Of the function no more than its own name: a whole model has experts somewhere.
         function = place.function.rpartition("<locals>.")[2]
         if _EXPERTS.search(f"{over} {function}") or _EXPERTS_IN_BODY.search(loops[-1].text):
-            return "expert_poll"
-    if kind == "dynamic_output_size" and same_input_in_modules:
-        return "per_layer_rebuild"
+            return SyncKind.EXPERT_POLL
+    if kind == SyncKind.DYNAMIC_OUTPUT_SIZE and same_input_in_modules:
+        return SyncKind.PER_LAYER_REBUILD
     return kind
 
 

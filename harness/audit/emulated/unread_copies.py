@@ -14,6 +14,7 @@ import torch
 
 from harness.emulator.tensors.reading import current_reading
 from harness.emulator.tensors.tensor import EmulatedTensor
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.audit.emulated.site_counts import SiteCount
@@ -26,7 +27,7 @@ _PYTHON_READS = (
     "__repr__", "__format__", "untyped_storage", "share_memory_",
 )  # fmt: skip
 """Methods of a host tensor that hand out its data without an op that a dispatch mode sees."""
-_OF_THE_COPY = (None, "d2h_copy")
+_OF_THE_COPY = (None, SyncKind.D2H_COPY)
 
 
 class UnreadCopies:

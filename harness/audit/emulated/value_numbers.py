@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch.nn import RNNBase
 
 from harness.emulator.tensors.tensor import storage_number
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from torch import nn
@@ -246,7 +247,7 @@ class ValueNumbers:
         if self._after_backward and not recompute:
             self._end_pass()
         op = event.op.partition(".")[0]
-        if op in _ALLOCATIONS or any(wait.kind == "print_tensor" for wait in event.waits):
+        if op in _ALLOCATIONS or any(wait.kind == SyncKind.PRINT_TENSOR for wait in event.waits):
             return
         point = self._attribution.nearest()
         if point is not None and point.code.co_name in _SETTING_UP:

@@ -21,6 +21,7 @@ from harness.audit.trace import audit_trace
 from harness.boundary.foreign_text import one_line
 from harness.errors import UsageError, WorkloadError
 from harness.findings.finding_catalogue import with_findings
+from harness.record.sync_kinds import SyncKind
 from harness.record.trace_details import CallLine, SyncAgreement, TraceDetails
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ def _profiler() -> profile:
     except (ImportError, TypeError):
         config = None
     return profile(
-        activities=_activities(), record_shapes=True, with_stack=True, experimental_config=config
+        activities=_activities(),
+        record_shapes=True,
+        with_stack=True,
+        acc_events=True,
+        experimental_config=config,
     )
 
 
@@ -191,7 +196,7 @@ def _agreement(report: AuditReport, details: TraceDetails, recorder: SyncRecorde
     explicit = sum(
         site.count_per_step * (report.steps or 1)
         for site in report.sites
-        if site.kind in ("explicit_synchronize", "event_synchronize")
+        if site.kind in (SyncKind.EXPLICIT_SYNCHRONIZE, SyncKind.EVENT_SYNCHRONIZE)
     )
     if warned < callbacks and explicit:
         remarks.append("the sync debug mode does not see explicit and event synchronises")

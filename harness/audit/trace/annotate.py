@@ -110,6 +110,7 @@ def _waits(analysis: Analysis) -> Iterator[dict[str, Any]]:
                 int(waits.end[index]),
                 {
                     "site": number,
+                    "what": site.kind.sentence,
                     "op": owner.op,
                     "api": trace.names[trace.calls.name[waits.call[index]]],
                     "cause": str(owner.cause) if owner.cause is not None else owner.context,

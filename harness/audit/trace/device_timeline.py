@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY, Bool, Interner
-from harness.audit.trace.intervals import Int64, Intervals
 from harness.audit.trace.links import NO_CALL
+from harness.clock.intervals import Int64, Intervals
 
 if TYPE_CHECKING:
     from harness.audit.trace.columns import Trace
@@ -48,7 +48,7 @@ class DeviceTime:
     @property
     def span(self) -> int:
         """Nanoseconds from first to last moment of work."""
-        return self.end - self.start
+        return self.busy.span
 
     @property
     def idle(self) -> Intervals:

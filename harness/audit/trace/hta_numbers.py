@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL, launching_calls
 from harness.audit.trace.load import load_trace
 from harness.audit.trace.steps import find_steps
+from harness.clock.intervals import Intervals
 from harness.errors import UsageError
 from harness.record.records import Record
 

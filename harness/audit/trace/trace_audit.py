@@ -25,7 +25,6 @@ from harness.audit.trace.exposure import (
     find_exposure,
     find_launches,
 )
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL, launching_calls
 from harness.audit.trace.owners import find_owners
 from harness.audit.trace.patterns import find_polling, repeated_uploads
@@ -35,6 +34,7 @@ from harness.audit.trace.steps import Step, find_steps, step_table
 from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import Waits, blocked_time, count_api_calls, find_waits
 from harness.boundary.foreign_text import visible_struct
+from harness.clock.intervals import Intervals
 from harness.record.audit_report import AuditReport, AuditTimeline
 from harness.record.trace_details import TraceDetails
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 from harness.emulator.dispatch.copies import is_pinned, mark_pinned
 from harness.emulator.tensors.reading import Reading
 from harness.emulator.tensors.tensor import EmulatedTensor, require_first
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ def _read(data: Any) -> Any:
     if type(data) not in (list, tuple):
         return data
     if any(isinstance(item, EmulatedTensor | list | tuple) for item in data):
-        with Reading("implicit_scalar_arg"):
+        with Reading(SyncKind.IMPLICIT_SCALAR_ARG):
             return [_read(item) for item in data]
     return data
 
@@ -266,7 +267,7 @@ def _memory_answers(gpu: GpuSpec, memory: MemoryBook, observers: Observers) -> d
         ),
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
         # Cached blocks are freed with cudaFree, which waits for the whole device.
-        "empty_cache": lambda: observers.tell_api_wait("cudaFree", "empty_cache"),
+        "empty_cache": lambda: observers.tell_api_wait("cudaFree", SyncKind.EMPTY_CACHE),
     }
 
 
@@ -278,7 +279,7 @@ def _stream_answers(streams: StreamApi, observers: Observers) -> dict[str, Any]:
 
     def synchronize(device: Any = None) -> None:
         observers.tell_stream_action("synchronize_device", streams.book.current)
-        observers.tell_api_wait("cudaDeviceSynchronize", "explicit_synchronize")
+        observers.tell_api_wait("cudaDeviceSynchronize", SyncKind.EXPLICIT_SYNCHRONIZE)
 
     return {
         "Stream": streams.stream_class,

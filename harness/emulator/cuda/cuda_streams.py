@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.emulator.tensors.tensor import CUDA
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,7 +50,7 @@ class StreamApi:
 
             def synchronize(self) -> None:
                 api.observers.tell_stream_action("synchronize_stream", self.number)
-                api.observers.tell_api_wait("cudaStreamSynchronize", "explicit_synchronize")
+                api.observers.tell_api_wait("cudaStreamSynchronize", SyncKind.EXPLICIT_SYNCHRONIZE)
 
             def query(self) -> bool:
                 return api.clock is None or api.clock.stream_done(self.number)
@@ -102,7 +103,7 @@ class StreamApi:
 
             def synchronize(self) -> None:
                 api.observers.tell_stream_action("synchronize_event", api.book.current, self.number)
-                api.observers.tell_api_wait("cudaEventSynchronize", "explicit_synchronize")
+                api.observers.tell_api_wait("cudaEventSynchronize", SyncKind.EXPLICIT_SYNCHRONIZE)
 
             def query(self) -> bool:
                 return api.clock is None or api.clock.event_done(self.number)

@@ -2,13 +2,16 @@
 
 Packages look once whether there is a GPU and remember it, so what they remembered is forgotten when
 a device comes and put back when it goes. One that loads GPU code while it is imported is imported
-as on a machine without a GPU: its CPU kernels compute the values here.
+as on a machine without a GPU: its CPU kernels compute the values here. Triton, which every torch
+for CUDA on Linux brings, is not to be found: a library's own Triton kernels start on real GPUs
+only, and those who look for it have another way.
 """
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
 _IMPORTED_WITHOUT_GPU = frozenset({"bitsandbytes"})
@@ -35,6 +38,7 @@ _REMEMBERED: dict[str, tuple[str, ...]] = {
         "_loaded_implementation", "_flash_fn", "_flash_varlen_fn", "_flash_with_kvcache_fn",
         "_pad_fn", "_unpad_fn", "_process_flash_kwargs_fn", "_process_with_kvcache_kwargs_fn",
     ),
+    "trl.kernels.chunked_logprob": ("_TRITON_AVAILABLE",),
 }  # fmt: skip
 """Module -> variables that hold what was found when first asked; `None` before."""
 
@@ -62,9 +66,12 @@ def libraries_see_the_device() -> Iterator[None]:
     for state, _ in states:
         state.clear()
     sys.meta_path.insert(0, finder)
+    find_spec = importlib.util.find_spec
+    importlib.util.find_spec = _without_triton(find_spec)
     try:
         yield
     finally:
+        importlib.util.find_spec = find_spec
         sys.meta_path.remove(finder)
         _forget()
         for (module, name), value in before.items():
@@ -73,6 +80,15 @@ def libraries_see_the_device() -> Iterator[None]:
             state.clear()
         for state, content in states:
             state.update(content)
+
+
+def _without_triton(
+    find_spec: Callable[..., importlib.machinery.ModuleSpec | None],
+) -> Callable[..., importlib.machinery.ModuleSpec | None]:
+    def find(name: str, package: str | None = None) -> importlib.machinery.ModuleSpec | None:
+        return None if name == "triton" else find_spec(name, package)
+
+    return find
 
 
 def _forget() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.emulator.tensors.op_events import Copy, Wait
-
-PAGEABLE_NON_BLOCKING = "pageable_non_blocking"
-"""Kind of a copy that asked not to block but stages through the driver; no stream sync."""
+from harness.record.sync_kinds import SyncKind
 
 
 def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -60,7 +58,8 @@ def _is_staged(source: torch.Tensor, dtype: torch.dtype) -> bool:
 def copy_waits(op: str, copy: Copy) -> tuple[Wait, ...]:
     """How this copy makes the host wait (cuda/Copy.cu)."""
     if copy.direction == "d2h" and copy.blocking:
-        return (Wait(op, "d2h_copy", 1),)
+        return (Wait(op, SyncKind.D2H_COPY, 1),)
     if copy.blocking:
-        return (Wait(op, "blocking_pinned_h2d" if copy.pinned else "pageable_h2d", 1),)
-    return () if copy.pinned else (Wait(op, PAGEABLE_NON_BLOCKING, 0),)
+        kind = SyncKind.BLOCKING_PINNED_H2D if copy.pinned else SyncKind.PAGEABLE_H2D
+        return (Wait(op, kind, 1),)
+    return () if copy.pinned else (Wait(op, SyncKind.PAGEABLE_NON_BLOCKING, 0),)

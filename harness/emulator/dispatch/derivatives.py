@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator.rules.sync_rules import DERIVATIVE_RULES
+from harness.emulator.rules.derivative_rules import DERIVATIVE_RULES
 from harness.emulator.tensors.op_events import Wait
 from harness.emulator.tensors.tensor import EmulatedTensor
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.emulator.tensors.op_events import Copy, Observer
     from harness.emulator.tensors.op_facts import OpFacts
     from harness.emulator.tensors.stream_book import StreamActionKind, StreamBook
+    from harness.record.sync_kinds import SyncKind
 
 
 class Observers:
@@ -76,7 +77,7 @@ class Observers:
             for observer in self._of_waits:
                 observer.on_event(event)
 
-    def tell_api_wait(self, api: str, kind: str) -> None:
+    def tell_api_wait(self, api: str, kind: SyncKind) -> None:
         """Tell of a wait that is no op, such as `torch.cuda.synchronize()`."""
         self.tell(api, (Wait(api, kind, 1),))
 

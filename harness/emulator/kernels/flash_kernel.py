@@ -17,6 +17,7 @@ from harness.emulator.kernels.packed_kernels import (
     packed_forward,
 )
 from harness.emulator.tensors.reading import Reading
+from harness.record.sync_kinds import SyncKind
 
 _INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
@@ -98,5 +99,5 @@ class FlashAttention(torch.autograd.Function):
 
 def _host(length: Any) -> int:
     """The packages' kernels take an integer, so a tensor is read where they are called."""
-    with Reading("implicit_scalar_arg"):
+    with Reading(SyncKind.IMPLICIT_SCALAR_ARG):
         return int(length)

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.emulator.tensors.reading import Reading
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.emulator.tensors.patches import Patches
 
-_READERS: tuple[tuple[Any, str, str], ...] = (
-    (torch, "is_nonzero", "bool_branch"),
-    (torch, "istft", "argument_validation"),
-    (torch.nn.functional, "one_hot", "dynamic_output_size"),
+_READERS: tuple[tuple[Any, str, SyncKind], ...] = (
+    (torch, "is_nonzero", SyncKind.BOOL_BRANCH),
+    (torch, "istft", SyncKind.ARGUMENT_VALIDATION),
+    (torch.nn.functional, "one_hot", SyncKind.DYNAMIC_OUTPUT_SIZE),
 )
 """(module, function, kind)."""
 
@@ -49,7 +50,7 @@ def _ctc_loss(
     return original(log_probs, targets, *lengths, *args, **kwargs)
 
 
-def _reading(kind: str) -> Callable[..., Any]:
+def _reading(kind: SyncKind) -> Callable[..., Any]:
     def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with Reading(kind):
             return original(*args, **kwargs)

@@ -46,10 +46,6 @@ def device_masks(args: Args, kwargs: Kwargs) -> int:
     return sum(1 for i in args[1] if _is_mask(i) and type(i) is EmulatedTensor)
 
 
-def host_masks(args: Args, kwargs: Kwargs) -> int:
-    return sum(1 for i in args[1] if _is_mask(i) and type(i) is not EmulatedTensor)
-
-
 def host_indices(args: Args, kwargs: Kwargs) -> int:
     return sum(
         1

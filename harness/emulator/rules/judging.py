@@ -8,6 +8,7 @@ import torch
 
 from harness.emulator.tensors.op_events import Wait
 from harness.emulator.tensors.reading import current_reading
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from harness.emulator.tensors.op_facts import OpFacts
@@ -21,7 +22,7 @@ def judge(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
         syncs = rule.syncs(args, kwargs)
         if syncs:
             reading = current_reading()
-            named = reading == "print_tensor" or rule.kind == "bool_branch"
+            named = reading is SyncKind.PRINT_TENSOR or rule.kind is SyncKind.BOOL_BRANCH
             kind = reading if reading and named else rule.kind
             waits.append(Wait(facts.name, kind, syncs))
     return tuple(waits)
@@ -30,13 +31,14 @@ def judge(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 def judge_read(op: str, tensor: EmulatedTensor) -> Wait:
     """The wait of reading one element, known by what it is read for."""
     kind = current_reading() or _kind_of_unnamed_read()
-    if tensor.allocation.marks == "found_inf" and kind in ("scalar_read", "bool_branch"):
-        kind = "found_inf_read"
+    looks = kind in (SyncKind.SCALAR_READ, SyncKind.BOOL_BRANCH)
+    if looks and tensor.allocation.marks == "found_inf":
+        kind = SyncKind.FOUND_INF_READ
     return Wait(op, kind, 1)
 
 
-def _kind_of_unnamed_read() -> str:
+def _kind_of_unnamed_read() -> SyncKind:
     """Kind of a read that no Python construct made: the argument parser's, or the engine's own."""
     if torch._C._current_graph_task_id() != -1 and torch.is_anomaly_check_nan_enabled():
-        return "error_check_read"
-    return "implicit_scalar_arg"
+        return SyncKind.ERROR_CHECK_READ
+    return SyncKind.IMPLICIT_SCALAR_ARG

@@ -11,7 +11,9 @@ from __future__ import annotations
 import torch
 
 from harness.emulator.rules import conditions as when
+from harness.emulator.rules.check_rules import CHECK_RULES
 from harness.emulator.tensors.op_facts import Rule, Version
+from harness.record.sync_kinds import SyncKind
 
 _NONZERO = "aten/src/ATen/native/cuda/Nonzero.cu: memcpy_and_sync of the count"
 _INDEXING = "ATen/native/IndexingUtils.h expandTensors; pytorch#12461"
@@ -22,34 +24,34 @@ RULES: tuple[Rule, ...] = (
     # Reads of device values by the host
     Rule(
         "aten::_local_scalar_dense",
-        "scalar_read",
+        SyncKind.SCALAR_READ,
         "the tensor is on the device",
         when.first_on_device(1),
         "aten/src/ATen/native/cuda/CUDAScalar.cu",
     ),
-    Rule("aten::equal", "bool_branch", "always", when.always(1), "tag data_dependent_output"),
-    Rule("aten::allclose", "bool_branch", "always", when.always(1), "tag data_dependent_output"),
+    Rule(
+        "aten::equal", SyncKind.BOOL_BRANCH, "always", when.always(1), "tag data_dependent_output"
+    ),
+    Rule(
+        "aten::allclose",
+        SyncKind.BOOL_BRANCH,
+        "always",
+        when.always(1),
+        "tag data_dependent_output",
+    ),
     # Output size depends on the data
-    Rule("aten::nonzero", "dynamic_output_size", "always", when.always(1), _NONZERO),
-    Rule("aten::argwhere", "dynamic_output_size", "always", when.always(1), _NONZERO),
+    Rule("aten::nonzero", SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _NONZERO),
+    Rule("aten::argwhere", SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _NONZERO),
     Rule(
         "aten::index",
-        "bool_mask_index",
+        SyncKind.BOOL_MASK_INDEX,
         "one per boolean mask on the device",
         when.device_masks,
         _INDEXING,
     ),
     Rule(
         "aten::index",
-        "bool_mask_index",
-        "a boolean mask on the host",
-        when.host_masks,
-        "pytorch#156384",
-        until=(2, 9),
-    ),
-    Rule(
-        "aten::index",
-        "pageable_h2d",
+        SyncKind.PAGEABLE_H2D,
         "an integer index on the host is copied",
         when.host_indices,
         _INDEXING,
@@ -61,14 +63,14 @@ RULES: tuple[Rule, ...] = (
         for rule in (
             Rule(
                 op,
-                "bool_mask_index",
+                SyncKind.BOOL_MASK_INDEX,
                 "one per device mask, unless one mask takes a host number (masked_fill)",
                 when.put_masks,
                 _PUT,
             ),
             Rule(
                 op,
-                "pageable_h2d",
+                SyncKind.PAGEABLE_H2D,
                 "a host number assigned by integer index is copied",
                 when.put_host_value,
                 "pytorch#186486, #188330",
@@ -76,7 +78,7 @@ RULES: tuple[Rule, ...] = (
             ),
             Rule(
                 op,
-                "pageable_h2d",
+                SyncKind.PAGEABLE_H2D,
                 "an integer index on the host is copied",
                 when.host_indices,
                 _INDEXING,
@@ -86,14 +88,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "aten::masked_select",
-        "bool_mask_index",
+        SyncKind.BOOL_MASK_INDEX,
         "always",
         when.always(1),
         "aten/src/ATen/native/cuda/IndexKernel.cpp",
     ),
     Rule(
         "aten::masked_scatter_backward",
-        "bool_mask_index",
+        SyncKind.BOOL_MASK_INDEX,
         "always",
         when.always(1),
         "aten/src/ATen/native/TensorAdvancedIndexing.cpp: masked_select of the gradient",
@@ -101,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op,
-            "implicit_scalar_arg",
+            SyncKind.IMPLICIT_SCALAR_ARG,
             "the value is a device tensor",
             when.device_value,
             "aten/src/ATen/native/cuda/IndexKernel.cu masked_fill__cuda: value.item()",
@@ -113,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op,
-            "implicit_scalar_arg",
+            SyncKind.IMPLICIT_SCALAR_ARG,
             "the value is a device tensor",
             when.device_fill,
             "aten/src/ATen/native/TensorAdvancedIndexing.cpp: index_fill_ of source.item()",
@@ -125,7 +127,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op,
-            "implicit_scalar_arg",
+            SyncKind.IMPLICIT_SCALAR_ARG,
             "one per bound that is a device tensor",
             when.device_bounds,
             "aten/src/ATen/native/TensorFactories.cpp: linspace(start.item(), end.item(), ...)",
@@ -134,7 +136,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "aten::where",
-        "pageable_h2d",
+        SyncKind.PAGEABLE_H2D,
         "a 0-dim host tensor operand is copied",
         when.host_operand,
         "aten/src/ATen/native/TensorCompare.cpp",
@@ -142,16 +144,18 @@ RULES: tuple[Rule, ...] = (
         overload="self",
     ),
     *(
-        Rule(op, "dynamic_output_size", "always", when.always(1), _UNIQUE)
+        Rule(op, SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _UNIQUE)
         for op in ("aten::_unique", "aten::_unique2", "aten::unique_consecutive")
     ),
     *(
-        Rule(op, "dynamic_output_size", "always", when.always(1), _UNIQUE, confidence="medium")
+        Rule(
+            op, SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _UNIQUE, confidence="medium"
+        )
         for op in ("aten::unique_dim", "aten::unique_dim_consecutive")
     ),
     Rule(
         "aten::isin",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "many test elements: both sides are made unique and sorted",
         when.isin_sorts,
         "aten/src/ATen/native/TensorCompare.cpp isin_sorting: two at::_unique",
@@ -160,21 +164,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "aten::bincount",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "min and max are read, for uint8 only max",
         when.bincount,
         "aten/src/ATen/native/cuda/SummaryOps.cu; unsloth-zoo#1248 measured 2",
     ),
     Rule(
         "aten::histc",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "min == max, so the range is read",
         when.histc,
         "aten/src/ATen/native/cuda/SummaryOps.cu",
     ),
     Rule(
         "aten::repeat_interleave",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "tensor repeats without output_size",
         when.repeats_without_size,
         "ATen/native/Repeat.h",
@@ -182,103 +186,30 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "aten::one_hot",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "no num_classes given",
         when.one_hot_open,
         "aten/src/ATen/native/Onehot.cpp",
     ),
     Rule(
         "aten::_grouped_mm",
-        "d2h_copy",
+        SyncKind.D2H_COPY,
         "the fallback below capability 8.0 copies the offsets",
         when.below_ampere,
         "ATen/native/GroupedMMUtils.h",
         confidence="medium",
     ),
-    # Argument and error checks
-    Rule(
-        "aten::_linalg_check_errors",
-        "error_check_read",
-        "always",
-        when.always(1),
-        "aten/src/ATen/native/BatchLinearAlgebra.cpp: infos.any().item()",
-    ),
-    *(
-        Rule(
-            op,
-            "error_check_read",
-            "drivers check inside the op, where the matrix has elements",
-            when.not_empty,
-            "aten/src/ATen/native/BatchLinearAlgebra.cpp",
-            confidence="medium",
-        )
-        for op in (
-            "aten::_linalg_svd",
-            "aten::_linalg_eigh",
-            "aten::linalg_pinv",
-            "aten::linalg_eig",
-            "aten::linalg_lstsq",
-        )
-    ),
-    *(
-        Rule(
-            op,
-            "error_check_read",
-            "check_errors is asked for",
-            when.asks_for_check,
-            "aten/src/ATen/native/BatchLinearAlgebra.cpp: _linalg_check_errors inside the op",
-            confidence="medium",
-        )
-        for op in (
-            "aten::linalg_cholesky_ex",
-            "aten::linalg_inv_ex",
-            "aten::linalg_lu_factor_ex",
-            "aten::linalg_ldl_factor_ex",
-            "aten::_linalg_solve_ex",
-        )
-    ),
-    *(
-        Rule(
-            op,
-            "error_check_read",
-            "the matrix has elements",
-            when.not_empty,
-            "aten/src/ATen/native/BatchLinearAlgebra.cpp: _linalg_check_errors inside the op",
-            confidence="medium",
-        )
-        for op in ("aten::cholesky", "aten::cholesky_inverse")
-    ),
     Rule(
         "aten::linalg_matrix_exp",
-        "d2h_copy",
+        SyncKind.D2H_COPY,
         "larger than 1 x 1: the norm is copied, and picks the approximation; at least once",
         when.larger_than_one_by_one,
         "aten/src/ATen/native/LinearAlgebra.cpp: mexp_impl",
         confidence="low",
     ),
     Rule(
-        "aten::multinomial",
-        "argument_validation",
-        "probabilities are checked",
-        when.always(2),
-        "pytorch#134818",
-        until=(2, 6),
-    ),
-    *(
-        Rule(
-            "aten::normal",
-            "argument_validation",
-            "std is a tensor, checked twice",
-            when.always(2),
-            "aten/src/ATen/native/DistributionTemplates.h; pytorch#186508",
-            confidence="medium",
-            overload=overload,
-        )
-        for overload in ("Tensor_Tensor", "float_Tensor")
-    ),
-    Rule(
         "aten::_ctc_loss",
-        "d2h_copy",
+        SyncKind.D2H_COPY,
         "one per length tensor on the device",
         when.ctc_lengths,
         "aten/src/ATen/native/LossCTC.cpp",
@@ -287,7 +218,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "aten::mode",
-        "dynamic_output_size",
+        SyncKind.DYNAMIC_OUTPUT_SIZE,
         "always",
         when.always(1),
         "aten/src/ATen/native/cuda/TensorModeKernel.cpp: memcpy_and_sync",
@@ -297,7 +228,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op,
-            "dynamic_output_size",
+            SyncKind.DYNAMIC_OUTPUT_SIZE,
             "always",
             when.always(1),
             "sparse ops read nnz",
@@ -305,50 +236,8 @@ RULES: tuple[Rule, ...] = (
         )
         for op in ("aten::_coalesce", "aten::to_sparse", "aten::_to_sparse")
     ),
+    *CHECK_RULES,
 )
-
-
-_DERIVATIVES = "torch/csrc/autograd/FunctionsManual.cpp, confirmed by a profile of torch 2.13"
-DERIVATIVE_RULES: dict[str, tuple[Rule, ...]] = {
-    "prod": (
-        Rule(
-            "aten::nonzero",
-            "dynamic_output_size",
-            "the derivative of a product of all elements looks for zeros",
-            when.not_scalar_and_whole,
-            f"{_DERIVATIVES}: prod_backward",
-        ),
-        Rule(
-            "aten::_local_scalar_dense",
-            "bool_branch",
-            "the derivative of a product along a dimension asks whether there are zeros",
-            when.not_scalar_and_along,
-            f"{_DERIVATIVES}: prod_backward with dim",
-        ),
-    ),
-    "cumprod": (
-        Rule(
-            "aten::_local_scalar_dense",
-            "bool_branch",
-            "the derivative of a product along several elements asks whether there are zeros",
-            when.several_along,
-            f"{_DERIVATIVES}: cumprod_backward",
-        ),
-    ),
-    **dict.fromkeys(
-        ("masked_fill", "masked_fill_"),
-        (
-            Rule(
-                "aten::masked_select",
-                "bool_mask_index",
-                "the fill value is a tensor that needs a gradient",
-                when.value_needs_gradient,
-                f"{_DERIVATIVES}: masked_fill_backward",
-            ),
-        ),
-    ),
-}
-"""Function -> rules of its derivative, over the arguments of the function itself."""
 
 
 def rules_for(op: str, overload: str, version: Version) -> tuple[Rule, ...]:
@@ -358,7 +247,6 @@ def rules_for(op: str, overload: str, version: Version) -> tuple[Rule, ...]:
         for rule in RULES
         if rule.op == op
         and rule.overload in (None, overload)
-        and (rule.since is None or version >= rule.since)
         and (rule.until is None or version < rule.until)
     )
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from harness.emulator.tensors.op_facts import OpFacts
     from harness.emulator.tensors.stream_book import StreamAction
+    from harness.record.sync_kinds import SyncKind
 
 AuditedPhase = Literal["data", "forward", "recompute", "backward", "optimizer"]
 CopyDirection = Literal["h2d", "d2h", "d2d"]
@@ -67,7 +68,7 @@ class Wait(NamedTuple):
     """How an op makes the host wait, by the sync rules."""
 
     op: str
-    kind: str
+    kind: SyncKind
     syncs: int
     """Blocking synchronisations in this call; 0 for a hazard that is no wait, such as a
     `non_blocking` copy from pageable memory."""

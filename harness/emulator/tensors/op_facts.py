@@ -10,6 +10,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.record.sync_kinds import SyncKind
+
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Version = tuple[int, int]
@@ -33,7 +35,7 @@ class Rule:
 
     op: str
     """Dispatcher name without overload."""
-    kind: str
+    kind: SyncKind
     condition: str
     """When it waits, in words."""
     syncs: Callable[[Args, Kwargs], int]
@@ -42,10 +44,8 @@ class Rule:
     """Source file or report it was read from."""
     confidence: str = "high"
     """`high`: source and an independent report; `medium`: source of unknown age; `low`: memory."""
-    since: Version | None = None
-    """First torch version (major, minor) it holds for."""
     until: Version | None = None
-    """First torch version it no longer holds for."""
+    """First torch version (major, minor) it no longer holds for."""
     overload: str | None = None
     """Only this overload; `None` for all."""
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import TracebackType
 
-_reading: ContextVar[str | None] = ContextVar("emulator_reading", default=None)
+    from harness.record.sync_kinds import SyncKind
+
+_reading: ContextVar[SyncKind | None] = ContextVar("emulator_reading", default=None)
 
 
-def current_reading() -> str | None:
+def current_reading() -> SyncKind | None:
     """Kind of the construct that is being evaluated, or `None` outside of one."""
     return _reading.get()
 
@@ -25,7 +27,7 @@ class Reading:
 
     __slots__ = ("_kind", "_outermost")
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: SyncKind) -> None:
         self._kind = kind
         self._outermost = False
 

@@ -13,6 +13,7 @@ import torch
 
 from harness.emulator.tensors.reading import Reading
 from harness.errors import WorkloadError
+from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ def require_first(index: int | None) -> None:
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool})
 
 
-def _reads_as(name: str, kind: str) -> Callable[..., Any]:
+def _reads_as(name: str, kind: SyncKind) -> Callable[..., Any]:
     """The method `name` of `torch.Tensor`, with its reads of the device known as `kind`."""
     original = getattr(_Base, name)
 
@@ -46,7 +47,7 @@ def _reads_as(name: str, kind: str) -> Callable[..., Any]:
     return method
 
 
-def _reads_in_index(index: Any) -> str | None:
+def _reads_in_index(index: Any) -> SyncKind | None:
     """Kind of read that indexing with `index` makes, judged by its 0-dim device tensors."""
     if type(index) is tuple:
         for part in index:
@@ -56,9 +57,9 @@ def _reads_in_index(index: Any) -> str | None:
         return None
     if type(index) is slice:
         bounds = (index.start, index.stop, index.step)
-        return "slice_bound_read" if any(type(b) is EmulatedTensor for b in bounds) else None
+        return SyncKind.SLICE_BOUND_READ if any(type(b) is EmulatedTensor for b in bounds) else None
     if type(index) is EmulatedTensor and index.dim() == 0 and index.dtype in _INTEGERS:
-        return "scalar_tensor_index"
+        return SyncKind.SCALAR_TENSOR_INDEX
     return None
 
 
@@ -147,23 +148,23 @@ class EmulatedTensor(torch.Tensor):
                 new.layout_number,
             )
 
-    __bool__ = _reads_as("__bool__", "bool_branch")
+    __bool__ = _reads_as("__bool__", SyncKind.BOOL_BRANCH)
 
     def __repr__(self, *, tensor_contents: Any = None) -> Any:  # type: ignore[override]
-        with Reading("print_tensor"):
+        with Reading(SyncKind.PRINT_TENSOR):
             text: str = torch._tensor_str._str(  # type: ignore[no-untyped-call]
                 self, tensor_contents=tensor_contents
             )
         return text.replace("EmulatedTensor(", "tensor(", 1)
 
-    item = _reads_as("item", "scalar_read")
-    __float__ = _reads_as("__float__", "scalar_read")
-    __int__ = _reads_as("__int__", "scalar_read")
-    __index__ = _reads_as("__index__", "scalar_read")
-    __complex__ = _reads_as("__complex__", "scalar_read")
-    __contains__ = _reads_as("__contains__", "bool_branch")
-    is_nonzero = _reads_as("is_nonzero", "bool_branch")
-    cpu = _reads_as("cpu", "d2h_copy")
+    item = _reads_as("item", SyncKind.SCALAR_READ)
+    __float__ = _reads_as("__float__", SyncKind.SCALAR_READ)
+    __int__ = _reads_as("__int__", SyncKind.SCALAR_READ)
+    __index__ = _reads_as("__index__", SyncKind.SCALAR_READ)
+    __complex__ = _reads_as("__complex__", SyncKind.SCALAR_READ)
+    __contains__ = _reads_as("__contains__", SyncKind.BOOL_BRANCH)
+    is_nonzero = _reads_as("is_nonzero", SyncKind.BOOL_BRANCH)
+    cpu = _reads_as("cpu", SyncKind.D2H_COPY)
 
     def __format__(self, spec: str) -> str:
         if self.dim() == 0:
