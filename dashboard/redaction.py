@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,6 +87,8 @@ def _known(record: RunRecord, public: frozenset[str]) -> Known:
 def _judged(value: Any, kind: inspect.Type, rule: Rule, known: Known) -> Any:
     if isinstance(value, msgspec.Struct):
         return redacted(value, known)
+    if isinstance(value, Enum):
+        return value
     if isinstance(value, str):
         if value in known.public or value in _words(kind):
             return value

@@ -65,6 +65,8 @@ def filled(kind: Any, text: str, depth: int = 0) -> Any:
             texts = [k for k in kind.types if isinstance(k, inspect.StrType)]
             rest = [k for k in kind.types if not isinstance(k, inspect.NoneType)]
             return filled((struct or texts or rest)[0], text, depth)
+        case inspect.EnumType():
+            return next(iter(kind.cls))
         case inspect.LiteralType():
             return kind.values[0]
         case inspect.StrType():
