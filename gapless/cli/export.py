@@ -20,7 +20,7 @@ from gapless.cli.choosing import (
     store_to_read,
 )
 from gapless.cli.options import RedactOption, StoreOption
-from gapless.saying import say
+from gapless.saying import say, say_problems
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def command(
     from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
+    say_problems(snapshot.problems)
     runs = collect(snapshot, snapshot.select(filters), redact=redact, public=public_texts())
     if not runs:
         raise UsageError(

@@ -21,7 +21,7 @@ from gapless.cli.choosing import (
     store_to_read,
 )
 from gapless.cli.options import RedactOption, StoreOption
-from gapless.saying import say
+from gapless.saying import say, say_problems
 from harness.errors import UsageError
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -59,6 +59,7 @@ def command(
     from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
+    say_problems(snapshot.problems)
     records = snapshot.select(filters)
     if redact:
         records = [redacted_run(record, public_texts()) for record in records]

@@ -34,7 +34,7 @@ PRINTS = {
     "gapless/terminal_tables.py": "tables, whose cells are made visible first",
     "harness/tables/audit_text.py": "reports, which are made visible first",
     "gapless/auditing.py": "a report that audit_text made",
-    "gapless/findings_page.py": "a fixed sentence",
+    "gapless/stops.py": "a fixed sentence, before anything else is imported",
     "dashboard/trace_worker.py": "into the pipe of its parent",
 }
 """Files that write to a stream, and why what they write is harmless."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gapless.cli.main import main
 from harness.record import run_index, store
 from harness.record.records import RunRecord
 from harness.record.store import Store
@@ -90,9 +91,16 @@ def test_the_strategy_reaches_every_field(beside: Path) -> None:
 
 
 @pytest.mark.skipif(not FAULTS.is_dir(), reason="needs ../shared/faults beside the checkout")
-def test_the_reported_store_is_shown_but_for_the_run_that_is_named(tmp_path: Path) -> None:
-    root = shutil.copytree(FAULTS, tmp_path / "store", copy_function=shutil.copyfile)
-    found = Store(str(root)).listing()
+def test_the_reported_store_is_shown_but_for_the_run_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(shutil.copytree(FAULTS, tmp_path / "store", copy_function=shutil.copyfile))
+    found = Store(root).listing()
     assert [record.id for record in found.records] == ["20261130T000002Z-ok-cpu-cccccc"]
     (problem,) = found.problems
     assert "num_samples is not an integer of 64 bits" in problem.reason
+    for words in (["report"], ["export", str(tmp_path / "out.html")]):
+        assert main([*words, "--store", root]) == 0
+        said = capsys.readouterr().err
+        assert "20261130T000018Z-bigint-cpu-000018" in said
+        assert said.count("\n") == 1

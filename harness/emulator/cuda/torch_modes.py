@@ -26,10 +26,10 @@ def modes_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_grad_enabled(records)
-        left = (_get_current_dispatch_mode_stack()[before[0] :], _function_modes()[before[1] :])
-        for modes in left:
-            for mode in reversed(modes):
-                mode.__exit__(None, None, None)
+        for mode in reversed(_get_current_dispatch_mode_stack()[before[0] :]):
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        for call_mode in reversed(_function_modes()[before[1] :]):
+            call_mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _function_modes() -> list[torch.overrides.TorchFunctionMode]:
