@@ -21,6 +21,7 @@ from gapless.cli import (
     model,
     report,
     reproduce,
+    selftest,
 )
 from gapless.cli.output import EXIT_READER_GONE, until_reader_leaves
 from gapless.saying import say, say_aside
@@ -63,6 +64,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "audit": audit.command,
     "list": listing.command,
     "doctor": doctor.command,
+    "selftest": selftest.command,
     "dashboard": dashboard.command,
     "export": export.command,
     "report": report.command,
