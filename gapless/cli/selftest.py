@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gapless.cli.options import JsonOption
-from gapless.saying import say
+from gapless.cli.results import results_of
 from harness.errors import UsageError
 
 
@@ -24,11 +24,9 @@ def command(
     if not 1 <= trials <= 1000:
         raise UsageError(f"--trials {trials} is out of range; give 1 to 1000.")
     from gapless.injected import in_words, outcome_table, outcomes, run_trials
-    from gapless.json_documents import indented
-    from gapless.terminal_tables import print_table
 
-    found = outcomes(run_trials(trials))
-    print_table(outcome_table(found))
-    say(in_words(found))
-    if json:
-        say(indented(found))
+    with results_of(json) as results:
+        found = outcomes(run_trials(trials))
+        results.table(outcome_table(found))
+        results.text(in_words(found))
+        results.document(found)

@@ -35,6 +35,8 @@ PRINTS = {
     "harness/tables/audit_text.py": "reports, which are made visible first",
     "gapless/auditing.py": "a report that audit_text made",
     "gapless/stops.py": "a fixed sentence, before anything else is imported",
+    "harness/plugins.py": "a sentence whose foreign words are made visible",
+    "harness/emulator/cuda/nvidia_smi_program.py": "what audited code reads as nvidia-smi's answer",
     "dashboard/trace_worker.py": "into the pipe of its parent",
 }
 """Files that write to a stream, and why what they write is harmless."""
