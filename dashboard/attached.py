@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dashboard.plain import without_folder
-from dashboard.redaction import redacted_audits, scrub
+from dashboard.redaction import redacted_audits, redacted_samples
 from harness.errors import GaplessError, StoreError
 from harness.record.store import Store
 
@@ -55,14 +55,28 @@ class RedactedAttached(Attached):
     """The same without what tells who ran it and where."""
 
     originals: Mapping[str, RunRecord]
-    """Run id -> its record before it was redacted, which knows the names to take out."""
+    """Redacted run id -> the record as the store has it, which knows the names to take out."""
+    public: frozenset[str] = frozenset()
+    """Texts known to everybody, which are kept."""
+
+    def samples(self, run_id: str) -> tuple[Sample, ...]:
+        """All samples of a run, their arms named as in the redacted record."""
+        original = self.originals[run_id]
+        return redacted_samples(original, super().samples(original.id))
 
     def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
         """The audits of a run; of a source file its name is left."""
-        return redacted_audits(self.originals[run_id], super().audits(run_id))
+        original = self.originals[run_id]
+        return redacted_audits(original, super().audits(original.id), self.public)
+
+    def timeline(self, run_id: str, arm: str) -> Timeline | None:
+        """Nothing: a trace holds names that no rule can judge."""
+        del run_id, arm
+        return None
 
     def _told(self, error: GaplessError) -> StoreError:
-        return StoreError(scrub(without_folder(error, self.root)))
+        del error  # it may name a folder
+        return StoreError("What lies beside this run cannot be used, so it is left out.")
 
 
 # A run never changes once it is written, so what was read of it stays true.

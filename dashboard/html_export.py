@@ -24,6 +24,8 @@ from dashboard.contents.run_page import RunChoices
 from dashboard.facets import run_titles
 from dashboard.filters import Filters
 from dashboard.snapshot import only, redacted
+from harness.boundary.atomic_files import replace_file
+from harness.boundary.foreign_text import visible_values
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,14 +40,21 @@ PlotlyJs = Literal["inline", "cdn", "directory"]
 ASSETS = Path(__file__).resolve().parent / "assets"
 PLOTLY_FILE = "plotly.min.js"
 CDN = "https://cdn.plot.ly"
+UNREADABLE = "samples.parquet or audits.json of this run cannot be used, so they are left out."
 MAX_POINTS = 60_000
 """Samples drawn over all runs of one export: 200 runs stay far below 6 MB."""
 
 
-def collect(found: Snapshot, records: Sequence[RunRecord], *, redact: bool) -> Snapshot:
-    """A snapshot of these runs alone, redacted where asked."""
+def collect(
+    found: Snapshot,
+    records: Sequence[RunRecord],
+    *,
+    redact: bool,
+    public: frozenset[str] = frozenset(),
+) -> Snapshot:
+    """A snapshot of these runs alone, redacted where asked but for `public` texts."""
     chosen = only(found, records)
-    return redacted(chosen) if redact else chosen
+    return redacted(chosen, public) if redact else chosen
 
 
 def export_file(found: Snapshot, target: Path, plotlyjs: PlotlyJs = "inline") -> None:
@@ -141,7 +150,7 @@ def _document(
         "<noscript>This page draws its charts and tables with the script inside it: "
         "allow scripts for this file.</noscript>\n"
         '<div id="page"></div>\n'
-        f"{_packed('data', msgspec.json.encode(data))}\n"
+        f"{_packed('data', msgspec.json.encode(visible_values(msgspec.to_builtins(data))))}\n"
         f"{plotly_tag}\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
@@ -234,9 +243,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.tmp")
-            temporary.write_text(content, encoding="utf-8", newline="\n")
-            temporary.replace(path)
+            replace_file(path, content)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot take the export: {error.strerror or error}; give another place."

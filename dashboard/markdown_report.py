@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from dashboard.facets import facets_of
 from dashboard.rows import arm_rows, claim_entries
 from dashboard.rows.listed import rows_csv
+from harness.boundary.foreign_text import json_text
 from harness.counts import counted
 from harness.record.records import SCHEMA_VERSION
 from harness.tables import figures
@@ -80,7 +79,7 @@ def json_report(records: Sequence[RunRecord]) -> str:
         "claims": claim_entries.claim_entries(records),
         "comparisons": [row for record in records for row in arm_rows.arm_rows(record)],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_text(document)
 
 
 def _spoken(records: Sequence[RunRecord]) -> tuple[ArmRow, ...]:

@@ -76,15 +76,19 @@ def take_snapshot(root: str) -> Snapshot:
     )
 
 
-def redacted(found: Snapshot) -> Snapshot:
-    """The same runs without what tells who ran them and where."""
-    records = tuple(redacted_run(record) for record in found.records)
-    originals = {record.id: record for record in found.records}
+def redacted(found: Snapshot, public: frozenset[str] = frozenset()) -> Snapshot:
+    """The same runs without what tells who ran them and where; `public` texts are kept."""
+    originals = {
+        (one := redacted_run(record, public)).id: (one, record) for record in found.records
+    }
+    records = tuple(one for one, _ in originals.values())
     return replace(
         found,
         records=records,
         facets=tuple(map(facets_of, records)),
-        attached=RedactedAttached(found.root, originals),
+        attached=RedactedAttached(
+            found.root, {run_id: record for run_id, (_, record) in originals.items()}, public
+        ),
     )
 
 

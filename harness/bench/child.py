@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.child_events import Event, Failed, Stage, encode
+from harness.bench.interrupts import STOP_SIGNALS
 from harness.bench.plan import BenchPlan
 from harness.errors import GaplessError, UsageError
 from harness.origin import in_library, own_package
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     first_line, rest = _read_line(control_fd)
     plan = msgspec.json.decode(first_line, type=BenchPlan)
     stop = threading.Event()
+    _stop_on_signals(stop)
     threading.Thread(target=_watch, args=(control_fd, rest, stop), daemon=True).start()
 
     def emit(event: Event) -> None:
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
             torch.set_num_threads(plan.num_threads)
         measure(plan, emit, stop.is_set)
-    except Exception as error:
+    except BaseException as error:
+        # Not only an `Exception`: a model that calls `sys.exit` has failed as well.
         traceback.print_exc()
         emit(describe_failure(error))
     return 0
@@ -101,6 +104,21 @@ def _die_with(parent_pid: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent_pid:
             sys.exit("the parent died before the child started")
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    """A scheduler that cancels tells every process: end after the present step, as the parent asks.
+
+    What the workload forks, such as a loader's workers, ends on a signal as usual.
+    """
+
+    def usual() -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda _number, _frame: stop.set())
+    os.register_at_fork(after_in_child=usual)
 
 
 def _watch(control_fd: int, rest: bytes, stop: threading.Event) -> None:

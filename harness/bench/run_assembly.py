@@ -114,7 +114,7 @@ class Ending:
     status: int
     """Exit status; negative is the signal that ended it."""
     killed_because: str | None = None
-    """Why the parent killed it, if it did: `after two interrupts`, `after 600 s`."""
+    """Why the parent killed it, if it did: `by a second Ctrl-C`, `for not ending within 600 s`."""
     output: str = ""
     """The end of what the child printed."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from harness.boundary.bounded_reads import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,8 +99,9 @@ def _header(node: ast.AST) -> str:
 def statement_at(file: str, line: int) -> Statement | None:
     """The innermost statement that holds this line; `None` without source."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+        tree = ast.parse("".join(source_lines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # The last two: source that is nested too deep for Python to read.
         return None
     return _find(tree, line, None, ())
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.boundary.foreign_text import one_line, visible_struct
 from harness.record.audit_report import AuditReport
 from harness.record.records import Record
+from harness.record.soundness import unsound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +51,13 @@ def decode_audits(content: bytes) -> tuple[ArmAudit, ...]:
     try:
         audits = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError(f"it holds something else than audits ({error})") from error
+        raise ValueError(f"it holds something else than audits ({one_line(str(error))})") from error
     if not audits:
         raise ValueError("it holds no audit")
-    return audits
+    wrong = unsound(msgspec.to_builtins(audits), "audits")
+    if wrong is not None:
+        raise ValueError(one_line(wrong))
+    return visible_struct(audits)
 
 
 _DECODER = msgspec.json.Decoder(tuple[ArmAudit, ...])

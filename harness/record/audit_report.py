@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.boundary.foreign_text import json_text
 from harness.record.finding import Finding
 from harness.record.records import Record
 from harness.record.sync_kinds import SyncKind
@@ -207,7 +208,7 @@ class AuditReport(Record, frozen=True, kw_only=True):
 
 def to_json(report: AuditReport) -> str:
     """The report as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    return json_text(report)
 
 
 def from_json(text: str | bytes) -> AuditReport:

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.boundary.foreign_text import visible_struct
 from harness.counts import counted, number
 from harness.origin import below_packages
 from harness.tables.finding_text import finding_lines
@@ -56,6 +57,7 @@ def print_report(
     report: AuditReport, console: Console, *, top: int = TOP, everything: bool = False
 ) -> None:
     """Print header, sites, totals, intended syncs, what could not be judged, and notes."""
+    report = visible_struct(report)
     sites = len(report.sites) if everything else top
     findings = len(report.findings) if everything else _TOP_FINDINGS
     for block in _blocks(report, console.width, sites, findings):

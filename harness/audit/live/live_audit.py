@@ -15,8 +15,10 @@ import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from harness.audit.failures import error_text
 from harness.audit.live.live_syncs import SyncRecorder
 from harness.audit.trace import audit_trace
+from harness.boundary.foreign_text import one_line
 from harness.errors import UsageError, WorkloadError
 from harness.findings.finding_catalogue import with_findings
 from harness.record.sync_kinds import SyncKind
@@ -123,11 +125,12 @@ def _report_of(recorded: profile, target: str, keep: Path | None) -> AuditReport
 def _workload(target: str) -> Iterator[None]:
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
-    except Exception as error:
+    except BaseException as error:
+        said = one_line(error_text(error))
         raise WorkloadError(
-            f"{target} raised {type(error).__name__}: {error}; mend the step, then audit it again"
+            f"{target} raised {type(error).__name__}: {said}; mend the step, then audit it again"
         ) from error
 
 

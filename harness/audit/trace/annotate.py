@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,6 +13,7 @@ from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import Analysis, analyse
 from harness.audit.trace.trace_source import ByteSource
 from harness.audit.trace.trace_text import find_event_list
+from harness.boundary.atomic_files import replacing
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,18 +39,11 @@ def annotate(path: str | Path, out: str | Path, *, limits: TraceLimits | None = 
     analysis = analyse(load_trace(path, limits=limits))
     added = list(_events(analysis))
     try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-        temporary = Path(name)
-        try:
-            with (
-                os.fdopen(handle, "wb") as raw,
-                gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5) as packed,
-            ):
-                _copy_with(path, limits, added, packed)
-            temporary.chmod(0o644)
-            temporary.replace(out)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            replacing(out) as raw,
+            gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5) as packed,
+        ):
+            _copy_with(path, limits, added, packed)
     except OSError as error:
         raise UsageError(
             f"cannot write {out}: {error.strerror or error}; choose a folder you can write to"

@@ -34,6 +34,7 @@ from harness.audit.trace.sites import SiteGroup, group_sites, site_cost, site_ro
 from harness.audit.trace.steps import Step, find_steps, step_table
 from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import Waits, blocked_time, count_api_calls, find_waits
+from harness.boundary.foreign_text import visible_struct
 from harness.clock.intervals import Intervals
 from harness.counts import counted
 from harness.record.audit_report import AuditReport, AuditTimeline
@@ -117,7 +118,7 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
         notes.append(f"{outside:,} of {counted(len(waits), 'sync')} outside the marked steps")
     if any(site.owner.cause is not None for site in analysis.sites):
         notes.append("lines are where a function begins; the profiler records no call lines")
-    return AuditReport(
+    report = AuditReport(
         source="trace",
         times=times_of(trace),
         target=target,
@@ -133,6 +134,7 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
         unjudged=_unjudged(analysis),
         trace=_details(analysis, outside),
     )
+    return visible_struct(report)
 
 
 def _outside_steps(analysis: Analysis) -> int | None:

@@ -33,6 +33,7 @@ from harness.audit.trace.event_values import (
     tidy_label,
 )
 from harness.audit.trace.runtime_apis import api_role
+from harness.boundary.foreign_text import visible_name
 from harness.counts import counted
 
 if TYPE_CHECKING:
@@ -275,11 +276,11 @@ class TraceBuilder:
                 thread=thread_of[self._flows.column("thread", np.int32)],
                 is_start=self._flows.column("is_start", np.bool_),
             ),
-            names=["" if name is None else name for name in self.names],
+            names=["" if name is None else visible_name(name) for name in self.names],
             threads=threads,
             streams=streams,
             shapes=[text.decode("utf-8", "replace") for text in self._shapes],
-            stacks=list(self._stacks),
+            stacks=[";".join(map(visible_name, stack.split(";"))) for stack in self._stacks],
             metadata=metadata,
             notes=tuple(said),
         )
