@@ -21,6 +21,7 @@ from gapless.cli.audit_kinds import (
     TraceOptions,
 )
 from gapless.cli.audit_refusals import refuse_of_device
+from gapless.saying import say_aside
 
 if TYPE_CHECKING:
     from rich.console import Console
