@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.audit.process_state import process_state_kept
 from harness.errors import UsageError
+from harness.findings.answering import with_answers
+from optimizations.optimization_catalogue import answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,20 +34,29 @@ def audit_program(
     words: Sequence[str], *, steps: int | None, skip: int | None, **settings: Any
 ) -> AuditReport:
     """Audit on the emulated GPU. A script is counted to its end where `steps` is `None`."""
+    with process_state_kept():
+        return _audit_program(words, steps, skip, settings)
+
+
+def _audit_program(
+    words: Sequence[str], steps: int | None, skip: int | None, settings: dict[str, Any]
+) -> AuditReport:
     target, *arguments = words
     if is_script(target):
         from harness.audit.emulated.emulated_script import audit_script
 
-        return audit_script(target, arguments, steps=steps, skip=skip, **settings)
+        report = audit_script(target, arguments, steps=steps, skip=skip, **settings)
+        return with_answers(report, answers())
     from harness.audit.emulated.emulated_audit import audit_target
 
     _no_arguments(target, arguments)
-    return audit_target(
+    report = audit_target(
         target,
         steps=1 if steps is None else steps,
         warmup=1 if skip is None else skip,
         **settings,
     )
+    return with_answers(report, answers())
 
 
 def audit_on_gpu(
@@ -54,7 +66,7 @@ def audit_on_gpu(
     import tempfile
 
     target, *arguments = words
-    with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
+    with process_state_kept(), tempfile.TemporaryDirectory(prefix="gapless-") as folder:
         trace = None if tensorboard is None else Path(folder) / "trace.json.gz"
         if is_script(target):
             from harness.audit.live.live_script import audit_script_live
@@ -82,7 +94,7 @@ def audit_on_gpu(
             from harness.audit.tensorboard import save_for_tensorboard
 
             save_for_tensorboard(trace, tensorboard)
-    return report
+    return with_answers(report, answers())
 
 
 def _no_arguments(target: str, arguments: Sequence[str]) -> None:

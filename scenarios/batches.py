@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.record.records import InputSummary
 from scenarios.document_files import SAMPLE, read_documents
@@ -89,6 +90,17 @@ def make_batches(
     return batches, _summarize(data, tokenizer, chosen, num_tokens)
 
 
+def check_documents(num_documents: int, num_tokens: int) -> None:
+    """Raise `UsageError` where a batch of so many tokens cannot hold so many documents."""
+    most = num_tokens // SHORTEST_TOKENS
+    if num_documents > most:
+        raise UsageError(
+            f"{num_documents:,} documents do not fit into {num_tokens:,} tokens, which hold from 1 "
+            f"to {most:,} of at least {SHORTEST_TOKENS} tokens; ask for fewer documents or more "
+            "tokens."
+        )
+
+
 def _tokenize(
     data: str | None, tokenizer: Tokenizer, wanted_tokens: int, wanted_documents: int
 ) -> list[list[int]]:
@@ -102,7 +114,8 @@ def _tokenize(
         if found >= wanted_tokens and len(documents) >= wanted_documents:
             break
     if found < SHORTEST_TOKENS:
-        raise UsageError(f"The data file {data} gives {found} tokens; put more text in it.")
+        held = counted(found, "token")
+        raise UsageError(f"The data file {data} gives {held}; put more text in it.")
     return documents
 
 

@@ -19,7 +19,10 @@ from gapless.cli.choosing import (
     chosen,
     store_to_read,
 )
-from gapless.cli.options import RedactOption, StoreOption
+from gapless.cli.option_rules import refuse
+from gapless.cli.options import ReadStoreOption, RedactOption
+from gapless.saying import say, say_problems
+from harness.counts import counted
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    ctx: typer.Context,
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="An .html file, or with --site a folder.")
     ],
@@ -42,7 +46,7 @@ def command(
         ),
     ] = "inline",
     redact: RedactOption = True,
-    store: StoreOption = None,
+    store: ReadStoreOption = None,
     scenario: ScenarioFilter = None,
     model: ModelFilter = None,
     gpu: GpuFilter = None,
@@ -53,25 +57,24 @@ def command(
     run: RunFilter = None,
 ) -> None:
     """Write the chosen runs as interactive pages that work offline."""
-    if plotlyjs not in ("inline", "cdn", "directory"):
-        raise UsageError(f"--plotlyjs {plotlyjs!r} is none; write inline, cdn or directory.")
+    if site:
+        refuse(ctx, "plotlyjs", "is for one page; those of --site share a file with the script")
+    elif out.suffix not in (".html", ".htm"):
+        raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)
 
     from dashboard.html_export import collect, export_file, export_site
+    from dashboard.run_choice import choose_runs
     from dashboard.snapshot import take_snapshot
+    from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
-    runs = collect(snapshot, snapshot.select(filters), redact=redact)
-    if not runs:
-        raise UsageError(
-            f"The store {snapshot.root} has no run that the filters keep; "
-            "leave one out, or measure with `gapless reproduce`."
-        )
+    say_problems(snapshot.problems)
+    chosen_runs = choose_runs(snapshot, filters)
+    runs = collect(snapshot, chosen_runs, redact=redact, public=public_texts())
     if site:
         export_site(runs, out)
-        print(f"{len(runs)} runs: {out / 'index.html'}")
+        say(f"{counted(len(runs.records), 'run')}: {out / 'index.html'}")
         return
-    if out.suffix not in (".html", ".htm"):
-        raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    say(f"{counted(len(runs.records), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

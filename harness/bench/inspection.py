@@ -1,4 +1,4 @@
-"""What is looked at after the timed blocks, arm by arm: memory, syncs and energy."""
+"""What is measured after the timed blocks, arm by arm: memory, syncs and energy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from harness.bench.memory import measure_peaks
 from harness.bench.plan import BenchPlan, import_object
 from harness.bench.training_state import TrainingState
 from harness.errors import GaplessError
+from harness.findings.answering import with_answers
 from harness.record.attachments import ArmAudit
 from harness.record.records import Energy
 
@@ -64,7 +65,7 @@ class _Inspection:
                 turns.remaining_s = arm_s * (len(turns.choices) - number)
             if turns.now() - began_s > _INSPECTION_LIMIT * turns.plan.budget_s:
                 left = ", ".join(turns.arm_names[number:])
-                turns.note(f"The time was up before memory and syncs of {left}.")
+                turns.note(f"The time was up before memory and syncs of {left} were measured.")
                 return
             with attached(turns.choices, turns.optimizations, turns.workload.model) as switch:
                 if probes:
@@ -94,16 +95,18 @@ class _Inspection:
     def _count_syncs(self, probe: SyncProbe, arm: str) -> None:
         try:
             seen = probe(self.turns.workload, arm)
+            answers = self.turns.plan.answers
+            report = None if seen.audit is None else with_answers(seen.audit, answers)
         except GaplessError as error:
             self.turns.note(f"The syncs of arm {arm!r} were not counted: {error}")
         else:
-            audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
+            audit = None if report is None else ArmAudit(arm=arm, report=report)
             self.turns.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
             if seen.trace is not None and self._keeps_timeline(arm):
                 self._keep_trace(arm, seen.trace)
 
     def _keeps_timeline(self, arm: str) -> bool:
-        """The second baseline's would be the first one's again."""
+        """Those of the A/A arm would be the baseline's again."""
         role = next(one.role for one in self.turns.plan.arms if one.name == arm)
         return self.turns.plan.keep_timelines and role != "a/a"
 

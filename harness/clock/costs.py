@@ -16,6 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from harness.clock.queue_timeline import QueueTimes
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _TILE = 128
 _PROLOGUE = 192
-"""Steps along the inner dimension that a tile's start and end are worth."""
+"""Start and end of a tile, as steps along the inner dimension that take as long."""
 _SPLIT = 512
 """Shortest inner length a product is split into to fill the device."""
 _FLOPS_BOUND = frozenset({"gemm", "grouped_gemm", "attention_forward", "attention_backward",
@@ -78,7 +79,7 @@ class Costs:
     """A copy from or to pageable memory goes through a staging buffer, which the host fills."""
     copy_latency_ns: int = 1_800
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """Measured: class of ops -> (FLOPs or bytes, nanoseconds), rising. They come before rates."""
+    """Measured: class of ops -> (FLOPs or bytes, nanoseconds), rising. They replace rates."""
 
     def kernel_ns(self, work: Work) -> int:
         """Device time of one op; 0 for a view or for no elements."""
@@ -168,9 +169,25 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 
 def catalogue_costs(gpu: GpuSpec) -> Costs:
-    """The costs of a GPU as the catalogue has it, not calibrated."""
-    tables = _tables()
-    shares: dict[str, float] = {}
-    for name in ("default", f"capability-{gpu.capability[0]}", gpu.key):
-        shares.update({k: v for k, v in tables.get(name, {}).items() if k != "source"})
+    """The costs of a GPU as the catalogue has it, not calibrated.
+
+    Raises `UsageError` where nothing says which shares of its rates its architecture reaches.
+    """
+    vendor = _tables().get(gpu.vendor, {})
+    architecture = vendor.get(gpu.architecture)
+    shares = _shares(vendor) | _shares(architecture) if architecture is not None else {}
+    shares |= gpu.efficiency
+    named = {name for table in _tables().values() for name in _shares(table)}
+    missing = sorted(named - set(shares))
+    if missing:
+        raise UsageError(
+            f"Nothing says how much of its rates {gpu.key}, of the architecture "
+            f"{gpu.vendor}.{gpu.architecture}, reaches for {', '.join(missing)}; add the table "
+            f"[{gpu.vendor}.{gpu.architecture}] to efficiency.toml, or give the GPU `efficiency`."
+        )
     return Costs(gpu, shares)
+
+
+def _shares(table: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a table, without its source and the tables inside it."""
+    return {name: value for name, value in table.items() if isinstance(value, (int, float))}

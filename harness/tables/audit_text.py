@@ -1,4 +1,4 @@
-"""The audit report for people: what waited, where, what it cost, and what to do. Never a wall."""
+"""The audit report as text: where the host waits, what it costs, and what to do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.boundary.foreign_text import visible_struct
+from harness.counts import counted, number
 from harness.origin import below_packages
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from harness.record.finding import Finding
 
 TOP = 20
-"""Sites shown where nobody asks for more."""
+"""Sites shown by default."""
 _TOP_FINDINGS = 5
 _TOP_GROUPS = 5
 MIN_WIDTH = 50
@@ -54,7 +56,8 @@ def report_html(report: AuditReport, *, width: int = 110, top: int = TOP) -> str
 def print_report(
     report: AuditReport, console: Console, *, top: int = TOP, everything: bool = False
 ) -> None:
-    """Print header, sites, totals, intended waits, what could not be judged, and notes."""
+    """Print header, sites, totals, intended syncs, what could not be judged, and notes."""
+    report = visible_struct(report)
     sites = len(report.sites) if everything else top
     findings = len(report.findings) if everything else _TOP_FINDINGS
     for block in _blocks(report, console.width, sites, findings):
@@ -62,7 +65,7 @@ def print_report(
 
 
 def sorted_sites(report: AuditReport) -> list[Site]:
-    """Dearest first: by exposed time where it is known, else by waits per step."""
+    """Most costly first: by exposed time where it is known, else by syncs per step."""
     return sorted(report.sites, key=lambda site: (-(site.exposed_ms or 0.0), -_waits(site)))
 
 
@@ -72,11 +75,6 @@ def short_path(file: str) -> str:
     if Path(short).is_relative_to(here):
         return str(Path(short).relative_to(here))
     return short
-
-
-def number(value: float) -> str:
-    """A count per step: whole where it is whole."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
 
 
 def _waits(site: Site) -> float:
@@ -92,10 +90,12 @@ def _blocks(
     if shown:
         yield _cards(shown) if width < _NARROW else _site_table(shown)
     else:
-        yield Text("Nothing makes the host wait.")
+        known = "" if report.new_syncs_per_step is None else " that the baseline lacks"
+        yield Text(f"Nothing{known} makes the host wait.")
     if hidden:
-        waits = number(sum(_waits(site) for site in hidden))
-        yield Text(f"and {len(hidden)} more sites with {waits} syncs per step (--all shows them)")
+        sites_left = counted(len(hidden), "more site")
+        waits = counted(sum(_waits(site) for site in hidden), "sync")
+        yield Text(f"and {sites_left} with {waits} per step (--all shows them)")
     yield from _totals(report)
     yield from (Text(line) for line in modelled_lines(report, short_path))
     if report.findings:
@@ -104,26 +104,33 @@ def _blocks(
         yield from _remedies(shown)
     yield from _redundant(report.redundant_groups)
     yield from _listed("Races", list(race_lines(report, short_path)))
-    yield from _listed("Intended waits", [_intended(site) for site in report.intended])
+    yield from _listed("Intended syncs", [_intended(site) for site in report.intended])
     yield from _listed("Not judged", report.unjudged)
     yield from _listed("Notes", report.notes)
 
 
 def _header(report: AuditReport) -> RenderableType:
-    step = "step" if report.steps is not None else "trace"
-    syncs = "unknown" if report.syncs_per_step is None else number(report.syncs_per_step)
     lines = [
         Text(f"{report.target} on {report.device}", style="bold"),
-        Text(
-            (f"{report.steps} step{'s' if report.steps != 1 else ''}, " if report.steps else "")
-            + f"{syncs} syncs per {step}"
-            + (f" ({report.source})" if report.source != "emulated" else "")
-        ),
+        Text(_counts(report)),
     ]
     lines += [Text(line) for line in _timeline(report)]
-    if report.source == "emulated" and _costs(report.sites):
+    if report.times == "modelled" and (_costs(report.sites) or report.source == "trace"):
         lines.append(Text("Times are modelled by the emulator's clock; nothing was measured."))
     return Group(*lines)
+
+
+def _counts(report: AuditReport) -> str:
+    """`3 steps, 2 syncs per step, 0 new (trace)`."""
+    syncs = "unknown syncs"
+    if report.syncs_per_step is not None:
+        syncs = counted(report.syncs_per_step, "sync")
+    parts = [counted(report.steps, "step")] if report.steps else []
+    parts.append(f"{syncs} per {'step' if report.steps is not None else 'trace'}")
+    if report.new_syncs_per_step is not None:
+        parts.append(f"{number(report.new_syncs_per_step)} new")
+    source = {"emulated": "", "live": " (live)", "trace": f" (trace, {report.times})"}
+    return ", ".join(parts) + source[report.source]
 
 
 def _timeline(report: AuditReport) -> Iterator[str]:
@@ -206,7 +213,9 @@ def _where(site: Site) -> Text:
         line = f":{site.line}" if site.line is not None else ""
         function = f" in {site.function}" if site.function else ""
         place = f"{short_path(site.file)}{line}{function}"
-    module = f"  [{site.module}]" if site.module else ""
+    # A path of repeated indices alone, as of a layer in a plain `Sequential`, names nothing.
+    named = site.module is not None and site.module.strip("*.")
+    module = f"  [{site.module}]" if named else ""
     where = Text(f"{place}{module}")
     if site.code:
         where.append(f"\n  {site.code}", style="dim")
@@ -258,19 +267,19 @@ def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
 def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
     lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:top]]
     if len(findings) > top:
-        lines.append(f"and {len(findings) - top} more findings (--all shows them)")
+        lines.append(f"and {counted(len(findings) - top, 'more finding')} (--all shows them)")
     yield from _listed("What to do", lines)
 
 
 def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
     lines = [
-        f"{'Once in each step' if group.across_steps else f'{group.size} times'}: "
+        f"{'Once in each step' if group.across_steps else counted(group.size, 'time')}: "
         f"{' > '.join(group.ops[-3:])}, first at {short_path(group.first)}"
-        + (f", {number(group.syncs)} syncs in the repeats" if group.syncs else "")
+        + (f", {counted(group.syncs, 'sync')} in the repeats" if group.syncs else "")
         for group in groups[:_TOP_GROUPS]
     ]
     if len(groups) > _TOP_GROUPS:
-        lines.append(f"and {len(groups) - _TOP_GROUPS} more groups (--json has all)")
+        lines.append(f"and {counted(len(groups) - _TOP_GROUPS, 'more group')} (--json has all)")
     yield from _listed("Computed again from equal inputs", lines)
 
 

@@ -1,4 +1,4 @@
-"""How a figure is written for people: one function a kind, for the command line and every view.
+"""How a figure is formatted: one function for each kind, for the command line and every view.
 
 A figure that is unknown is a dash, never 0.
 """
