@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from dashboard.rows.lanes import Timeline, timeline_of
+from dashboard.rows.lane_rows import Timeline, timeline_of
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import analyse, report_of

@@ -22,8 +22,8 @@ from gapless.cli.choosing import (
 from gapless.cli.option_rules import refuse
 from gapless.cli.options import ReadStoreOption, RedactOption
 from gapless.saying import say, say_problems
+from harness.counts import counted
 from harness.errors import UsageError
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from dashboard.html_export import PlotlyJs
@@ -74,7 +74,7 @@ def command(
     runs = collect(snapshot, chosen_runs, redact=redact, public=public_texts())
     if site:
         export_site(runs, out)
-        say(f"{counted(len(runs), 'run')}: {out / 'index.html'}")
+        say(f"{counted(len(runs.records), 'run')}: {out / 'index.html'}")
         return
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    say(f"{counted(len(runs), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    say(f"{counted(len(runs.records), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

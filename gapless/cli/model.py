@@ -26,9 +26,9 @@ from gapless.cli.options import (
 from gapless.cli.output import unless_hung_up
 from gapless.cli.results import results_of
 from gapless.cli.values import check_keeping, kept_line
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.record.records import SCHEMA_VERSION
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from gapless.cli.results import results_of
 from gapless.cli.values import check_keeping, check_seconds, kept_line, parse_precision
 from gapless.saying import say_aside
 from gapless.shortfall import below, seconds_for, shortfalls, told
-from harness.tables.figures import counted
+from harness.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

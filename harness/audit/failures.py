@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.audit.frames import Code, CodeBook
+from harness.audit.frames import Code, CodeClassifier
 from harness.boundary.foreign_text import one_line
 from harness.errors import GaplessError, WorkloadError
 
@@ -17,15 +17,15 @@ _LONGEST = 300
 
 
 class AuditComplete(BaseException):
-    """Raised out of the audited code once all asked steps are recorded; never shown to a user.
+    """Raised out of the audited code once all requested steps are recorded; no user sees it.
 
     Not an `Exception`, so that a script's own `except Exception` does not swallow it.
     """
 
 
-def workload_error(what: str, error: BaseException, book: CodeBook) -> WorkloadError:
+def workload_error(what: str, error: BaseException, classifier: CodeClassifier) -> WorkloadError:
     """The error for `what` having raised `error`: innermost line of the user's, and its message."""
-    place = _user_line(error, book)
+    place = _user_line(error, classifier)
     where = f" at {place}" if place else ""
     said = one_line(error_text(error))
     if len(said) > _LONGEST:
@@ -43,7 +43,7 @@ def error_text(error: BaseException) -> str:
 
 
 @contextmanager
-def as_workload_error(what: str, book: CodeBook) -> Iterator[None]:
+def as_workload_error(what: str, classifier: CodeClassifier) -> Iterator[None]:
     """Errors of the audited code leave the block as `WorkloadError`, our own as they are.
 
     So does whatever else ends the code early, such as `sys.exit` in a step; a stop by the user does
@@ -54,15 +54,15 @@ def as_workload_error(what: str, book: CodeBook) -> Iterator[None]:
     except (GaplessError, KeyboardInterrupt, AuditComplete):
         raise
     except BaseException as error:
-        raise workload_error(what, error, book) from error
+        raise workload_error(what, error, classifier) from error
 
 
-def _user_line(error: BaseException, book: CodeBook) -> str | None:
+def _user_line(error: BaseException, classifier: CodeClassifier) -> str | None:
     place = None
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if book.kind(code) is Code.USER:
+        if classifier.kind(code) is Code.USER:
             place = f"{code.co_filename}:{traceback.tb_lineno} in {code.co_name}"
         traceback = traceback.tb_next
     if place is None and isinstance(error, SyntaxError) and error.filename:

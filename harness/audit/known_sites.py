@@ -1,4 +1,4 @@
-"""What is new since an audit that was accepted: the gate for CI.
+"""What is new since an accepted audit: the gate for CI.
 
 A site is known by the text of its line, its function, its file's name, the library's function where
 one lies between, and op, kind and phase; not by its line number, which every edit above it moves.
@@ -33,7 +33,7 @@ class SiteIdentity(NamedTuple):
     """Name of the file, without its folder: checkouts lie in different places."""
     function: str
     code: str
-    """Source text of the line, spaces made even."""
+    """Source text of the line, with single spaces."""
     library: str
     """File name and function of the library's frame."""
     op: str
@@ -84,9 +84,9 @@ def read_baseline(path: str | Path) -> AuditReport:
 
 
 def new_sites(report: AuditReport, baseline: AuditReport) -> tuple[Site, ...]:
-    """Sites of `report` that `baseline` lacks, dearest first.
+    """Sites of `report` that `baseline` lacks, most costly first.
 
-    Equal lines of one function are told apart by number only: one more than before is new.
+    Equal lines of one function are only counted: one more than before is new.
     """
     known = Counter(identity_of(site) for site in baseline.sites)
     fresh = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run_as_main(path: Path, arguments: Sequence[str]) -> None:
-    """Execute a file as `__main__`. An exit with status 0 is an end like any other.
+    """Execute a file as `__main__`. An exit with status 0 is a normal end.
 
     Raises `WorkloadError` for another status, and whatever the script raises.
     """

@@ -1,8 +1,8 @@
-"""The child process: takes a plan from its parent, measures, and tells what it sees.
+"""The child process: takes a plan from its parent, measures, and reports what it sees.
 
 `python -m harness.bench.child CONTROL_FD EVENTS_FD PARENT_PID`. The first line on the control pipe
-is the plan; a line `stop` asks to end after the present step; the pipe's end means that the parent
-is gone, and then so is the child.
+is the plan; a line `stop` asks to end after the current step; where the pipe ends, the parent has
+ended, and the child ends too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure one plan; the exit status is 0 where the last event tells how it ended."""
+    """Measure one plan; the exit status is 0 where the last event says how it ended."""
     control_fd, events_fd, parent_pid = (int(argument) for argument in arguments)
     _die_with(parent_pid)
     faulthandler.enable()
@@ -93,7 +93,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # torch raises RuntimeError and its own subclass; only the text tells the CPU's case.
+    # torch raises RuntimeError and its own subclass; only the text shows that the CPU ran out.
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in _OUT_OF_MEMORY)
 
@@ -122,7 +122,7 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 
 def _watch(control_fd: int, rest: bytes, stop: threading.Event) -> None:
-    """Wait for `stop`, or for the parent to go: then end the whole process group."""
+    """Wait for `stop`; where the parent has ended instead, end the whole process group."""
     while True:
         while STOP_LINE in rest:
             rest = rest.partition(STOP_LINE)[2]

@@ -1,4 +1,4 @@
-"""Carries out a plan in a child process and comes back with a record, whatever the child does."""
+"""Runs a plan in a child process and returns a record, however the child ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_S = 0.1
 
 
 def require_timing() -> None:
-    """Raise `UsageError` where no run can be timed: the child is steered as POSIX systems do it."""
+    """Raise `UsageError` where no run can be timed: the child is controlled by POSIX signals."""
     if sys.platform == "win32":
         raise UsageError(
             "Timed and modelled runs need Linux or macOS, and this is Windows: run this command in "
@@ -76,7 +76,7 @@ def _follow(
     on_progress: Callable[[Progress], None] | None,
     should_stop: Callable[[], bool] | None,
 ) -> Ending:
-    """Read what the child tells until it is gone."""
+    """Read what the child reports until it has ended."""
     start_s, interrupts_before = time.monotonic(), interrupts.count
     asked_to_stop, killed_because = False, None
     with ChildProcess(plan) as child:

@@ -1,8 +1,8 @@
 """Measured costs of the machine at hand, kept as a profile that takes the catalogue's place.
 
-A profile holds, for each class of ops, how long it takes over how much it does, and what the host
-pays. `gapless calibrate` makes one in under a minute; it is used from then on wherever the clock
-stands for that device.
+A profile holds the time of each class of ops as a function of its work, and the host's time for a
+call. `gapless calibrate` makes one in under a minute; from then on it is used wherever the clock
+models that device.
 """
 
 from __future__ import annotations

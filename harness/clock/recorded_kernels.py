@@ -57,7 +57,7 @@ class ClassError:
 
 
 def recorded_ops(path: str | Path) -> list[RecordedOp]:
-    """The ops of a trace whose work can be worked out. Raises `UsageError` for another file."""
+    """The ops of a trace whose work is known. Raises `UsageError` where the file is no trace."""
     source = Path(path)
     try:
         content = read_regular(source, _MAX_TRACE_BYTES)

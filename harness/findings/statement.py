@@ -37,11 +37,11 @@ class Statement:
                     yield from (n for n in ast.walk(part) if isinstance(n, ast.expr))
 
     def text(self) -> str:
-        """It as one line of source."""
+        """The statement as one line of source."""
         return _header(self.node)
 
     def rewritten(self, change: Callable[[ast.expr], ast.expr | None]) -> str | None:
-        """It with each expression for which `change` gives another replaced; `None` if none is."""
+        """The statement with expressions replaced as `change` says; `None` if it replaces none."""
         rewriter = _Rewriter(change)
         fresh = ast.parse(ast.unparse(self.node)).body[0]
         changed = rewriter.visit(fresh)

@@ -1,4 +1,4 @@
-"""What a run may bring besides its record: audits of its arms, and their traces."""
+"""What a run may store beside its record: audits of its arms, and their traces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ArmAudit(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Attachments:
-    """Everything one run brings; filled while the run goes on."""
+    """What one run stores beside its record; filled while the run goes on."""
 
     audits: list[ArmAudit] = field(default_factory=list)
     traces: dict[str, bytes] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def encode_audits(audits: Sequence[ArmAudit]) -> bytes:
 
 
 def decode_audits(content: bytes) -> tuple[ArmAudit, ...]:
-    """Read what `encode_audits` wrote; `ValueError` with one clause on anything else."""
+    """Read what `encode_audits` wrote. Raises `ValueError` on anything else."""
     try:
         audits = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -37,7 +37,7 @@ def test_the_file_holds_every_view_and_loads_nothing(store: Store, tmp_path: Pat
     assert [one["id"] for one in data["pages"]] == ["claims", "ab", "syncs"]
     assert len(data["runs"]) == 1
     kinds = {block["type"] for block in data["blocks"]}
-    assert kinds == {"text", "heading", "chart", "table", "code"}
+    assert kinds == {"text", "heading", "badges", "chart", "table", "code"}
     outside = re.sub(r"<script[^>]*>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"(?:src|href)=|url\(|@import", outside)
     assert len(re.findall("<script", page.split('id="data"')[0])) == 1

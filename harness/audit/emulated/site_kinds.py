@@ -1,7 +1,7 @@
-"""From what an op did to what sort of wait it is: kinds that need the source around the line.
+"""Kinds of syncs that need the source around the line to be recognised.
 
 The dispatcher knows *how* the host waited (a read, a dynamic size, a copy). Whether it polled
-experts, read once per parameter or checked an argument is told by the lines around it.
+experts, read once per parameter or checked an argument follows from the lines around it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _activities() -> list[ProfilerActivity]:
 
 
 def _profiler() -> profile:
-    """Stacks, shapes, and rows for what each wait waited for where this torch offers them."""
+    """Stacks, shapes, and rows for what each sync waited for where this torch offers them."""
     try:
         from torch._C._profiler import _ExperimentalConfig
 
@@ -107,7 +107,7 @@ class LiveAudit:
 
 
 def _report_of(recorded: profile, target: str, keep: Path | None) -> AuditReport:
-    """Export the trace to a file and audit it like a stranger's."""
+    """Export the trace to a file and audit it like any other."""
     with tempfile.TemporaryDirectory(prefix="gapless-live-") as folder:
         path = Path(folder) / "trace.json.gz" if keep is None else keep
         try:
@@ -175,7 +175,7 @@ def with_call_lines(report: AuditReport, recorder: SyncRecorder) -> AuditReport:
 
 
 def _at_call_line(site: Site, lines: tuple[CallLine, ...]) -> Site:
-    """The profiler knows the function; where one line of it waited, that is the line."""
+    """The profiler knows the function only; where one line of it waited, that is the line."""
     if site.file is None:
         return site
     same = {
@@ -205,7 +205,7 @@ def _agreement(report: AuditReport, details: TraceDetails, recorder: SyncRecorde
             "the profiler also sees pageable copies and extensions that wait by themselves"
         )
     if profiled < callbacks:
-        remarks.append("some recorded waits are not in the profiled steps: the steps differ")
+        remarks.append("some recorded syncs are not in the profiled steps: the steps differ")
     return SyncAgreement(
         profiler=profiled, callbacks=callbacks, warnings=warned, remarks=tuple(remarks)
     )

@@ -1,4 +1,4 @@
-"""The trace again, with what the audit found drawn into it, for Perfetto."""
+"""Writes the trace again with the findings of the audit added, for Perfetto."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PROCESS = "gapless"
 """Process name of the added rows, and their category, by which our own reader skips them."""
-_WAIT, _EXPOSED, _IDLE = "waits", "exposed idle", "idle"
+_WAIT, _EXPOSED, _IDLE = "syncs", "exposed idle", "idle"
 _MAX_COUNTER_POINTS = 20_000
 
 
 def annotate(path: str | Path, out: str | Path, *, limits: TraceLimits | None = None) -> int:
     """Write `out` (.json.gz): every event of the trace unchanged, then our findings.
 
-    Added: one slice a wait with its owner and cost, one slice a stretch of exposed idle time, and
+    Added: a slice for each sync with its owner and cost, one for each exposed idle time, and
     a counter of the launch queue per device. Returns the number of events added. The file appears
     whole or not at all. Raises `UsageError` where the trace cannot be read or `out` not written.
     """
