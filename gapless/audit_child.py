@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.program_audit import audit_program
+from harness.boundary.atomic_files import replace_file
 from harness.errors import GaplessError, WorkloadError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def audit_in_child(
     with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
         asked, answered = Path(folder, "asked"), Path(folder, "answered")
         own_path = os.environ.get("PYTHONPATH")
-        asked.write_bytes(pickle.dumps((own_path, list(words), steps, skip, settings)))
+        replace_file(asked, pickle.dumps((own_path, list(words), steps, skip, settings)))
         # The child finds these packages and the user's modules where this process does.
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         command = [sys.executable, "-m", __name__, str(asked), str(answered)]
@@ -72,7 +73,7 @@ def main(asked: str, answered: str) -> None:
         answer = audit_program(words, steps=steps, skip=skip, **settings)
     except GaplessError as error:
         answer = error
-    Path(answered).write_bytes(pickle.dumps(answer))
+    replace_file(answered, pickle.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ DIRECT = {
     "gapless/cli/report.py": "appends to the summary that GitHub reads",
     "gapless/gpu_check.py": "what a child prints, as it prints it",
     "harness/bench/memory.py": "writes to /proc",
+    "harness/emulator/cuda/nvidia_smi.py": "a program in a temporary folder of its own",
     "harness/audit/process_state.py": "opens a stream that audited code closed",
 }
 """Files that write in another way, and why."""
