@@ -131,6 +131,7 @@ def _watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     fill_one(Store("runs"))
     fill_modelled(Store("runs"))
     synthetic.write(Store("runs"), synthetic.record(20, model="/home/ann/models/Synthetic-1B"))
+    Path("steps.py").write_text("def build():\n    return print\n")
     Path("model/config.json").write_bytes(
         msgspec.json.encode(dict(get("llama3.2-1b-packed-sft").facts))
     )
@@ -159,6 +160,7 @@ def _audits(stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("gapless.program_audit.should_be_live", lambda gpu: False)
     stand_in("gapless.program_audit.audit_program", REPORT)
+    stand_in("gapless.audit_child.audit_emulated", REPORT)
     stand_in("gapless.scenario_audit.audit_scenario", REPORT)
     stand_in("gapless.fixing.audit_and_fix", through=run_before_and_after)
     stand_in("gapless.fixing.audit_arms", through=run_before_and_after)
