@@ -159,8 +159,9 @@ def _audits(stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> N
         return fixed
 
     monkeypatch.setattr("gapless.program_audit.should_be_live", lambda gpu: False)
-    stand_in("gapless.program_audit.audit_program", REPORT)
+    # First, so that what it imports by name is no stand-in, which would stay.
     stand_in("gapless.audit_child.audit_emulated", REPORT)
+    stand_in("gapless.program_audit.audit_program", REPORT)
     stand_in("gapless.scenario_audit.audit_scenario", REPORT)
     stand_in("gapless.fixing.audit_and_fix", through=run_before_and_after)
     stand_in("gapless.fixing.audit_arms", through=run_before_and_after)
