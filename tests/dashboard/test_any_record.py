@@ -17,6 +17,7 @@ from dashboard.facets import facets_of
 from dashboard.filters import Filters
 from dashboard.markdown_report import csv_report, json_report, markdown_report
 from dashboard.snapshot import Snapshot
+from harness.errors import StoreError
 from harness.record.records import RunRecord, Sample
 from harness.tables.run_tables import run_tables
 from tests.record.record_strategies import run_documents
@@ -35,7 +36,7 @@ class Beside(Attached):
         return self.given
 
     def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
-        return ()
+        raise StoreError("There is none.")
 
     def timeline(self, run_id: str, arm: str) -> None:
         return None
