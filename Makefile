@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-all test-wheel matrix test-browser screenshots lint format docs gpu-check clean
+.PHONY: help reproduce test test-all test-wheel matrix mutation test-browser screenshots lint format docs gpu-check clean
 
 help: ## Show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -41,6 +41,10 @@ test-wheel: $(STAMP) ## The commands and pages once more, from the built wheel i
 
 matrix: $(STAMP) ## Other versions and builds, each in a fresh environment (ROWS="lowest cuda"); gigabytes
 	$(BIN)/python -m tests.matrix $(ROWS)
+
+mutation: $(STAMP) ## Change the code where a wrong sign would be believed, and see whether a test notices; an hour
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mutation]'
+	$(BIN)/python -m tests.mutation
 
 test-browser: $(STAMP) ## The dashboard in Chromium, which apt-get brings where it may
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'

@@ -1,9 +1,9 @@
-"""Write what can go stale from its source: docs/cli.md from the program, the README's table from
-the records under results/.
+"""Write what can go stale from its source: docs/cli.md from the program, docs/reproduced.md and the
+README's three rows from the records under results/.
 
-    python docs/generate.py                    write both again
+    python docs/generate.py                    write them again
     python docs/generate.py --check            exit 1 where one is stale, and write nothing
-    python docs/generate.py --latest           fill the README's table from the newest runs
+    python docs/generate.py --latest           fill both tables from the newest runs
 """
 
 from __future__ import annotations
@@ -21,15 +21,21 @@ from gapless.cli.main import VERBS, main
 from gapless.published_models import published_models
 from harness.record.store import Store
 from harness.tables.claim_rows import reproduce_table, rows_from_records
-from harness.tables.grid import to_markdown
+from harness.tables.grid import Table, to_markdown
 from scenarios.published import CLAIMS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from harness.record.records import RunRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI_PAGE = ROOT / "docs" / "cli.md"
 README = ROOT / "README.md"
+REPRODUCED = ROOT / "docs" / "reproduced.md"
+HEADLINES = ("metadata-qwen3-14b-batch", "reload-qwen3-8b-batch", "routing-gpt-oss-batch")
+"""The claim of each fix that the README shows."""
+HEADLINE_COLUMNS = ("Fix", "Model", "Phase", "Published", "Measured here", "Verdict")
 BLOCK = re.compile(r"<!-- runs: (?P<runs>[^>]*?) -->\n.*?<!-- end of runs -->", re.DOTALL)
 
 
@@ -50,23 +56,43 @@ def _help(words: list[str]) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().strip().splitlines())
 
 
-def readme_with_table(readme: str, *, latest: bool) -> str:
-    """The README with its table made again from the runs that its marker names.
+def runs_of(page: str, *, latest: bool) -> list[RunRecord]:
+    """The runs that the page's marker names.
 
-    With `latest` the marker names, for each claim, the newest complete run that speaks to it.
+    With `latest` these are, for each claim, the newest complete run that speaks to it.
     """
-    match = BLOCK.search(readme)
+    match = BLOCK.search(page)
     if match is None:
-        raise SystemExit("README.md has no block `<!-- runs: ... -->` to fill; restore it.")
+        raise SystemExit("docs/reproduced.md has no block `<!-- runs: ... -->`; restore it.")
     store = Store(str(ROOT / "results"))
     ids = latest_runs(store) if latest else match["runs"].split()
-    records = [store.read(run) for run in ids]
+    return [store.read(run) for run in ids]
+
+
+def with_block(page: str, records: Sequence[RunRecord], parts: Iterable[str]) -> str:
+    """The page with what stands between its markers replaced."""
+    match = BLOCK.search(page)
+    if match is None:
+        raise SystemExit("README.md has no block `<!-- runs: ... -->` to fill; restore it.")
+    ids = " ".join(record.id for record in records)
+    block = "\n\n".join([f"<!-- runs: {ids} -->", *filter(None, parts), "<!-- end of runs -->"])
+    return page[: match.start()] + block + page[match.end() :]
+
+
+def full_table(records: Sequence[RunRecord]) -> list[str]:
+    """Every claim with its notes, and how busy the machine was."""
     rows = rows_from_records(CLAIMS, records, modelled=published_models())
-    lines = to_markdown(reproduce_table(rows)).split("\n\n", 1)
-    notes = f"<details><summary>Notes</summary>\n\n{lines[1]}\n\n</details>"
-    parts = [f"<!-- runs: {' '.join(ids)} -->", lines[0], steadiness(records), notes]
-    block = "\n\n".join([*filter(None, parts), "<!-- end of runs -->"])
-    return readme[: match.start()] + block + readme[match.end() :]
+    table, notes = to_markdown(reproduce_table(rows)).split("\n\n", 1)
+    return [table, steadiness(records), notes]
+
+
+def headlines(records: Sequence[RunRecord]) -> list[str]:
+    """One row a fix, in the columns that need no note."""
+    claims = [claim for claim in CLAIMS if claim.id in HEADLINES]
+    table = reproduce_table(rows_from_records(claims, records))
+    places = [table.columns.index(column) for column in HEADLINE_COLUMNS]
+    rows = tuple(tuple(row[place] for place in places) for row in table.rows)
+    return [to_markdown(Table(columns=HEADLINE_COLUMNS, rows=rows))]
 
 
 def latest_runs(store: Store) -> list[str]:
@@ -83,7 +109,7 @@ def latest_runs(store: Store) -> list[str]:
     return list(dict.fromkeys(run for run in newest if run))
 
 
-def steadiness(records: list[RunRecord]) -> str:
+def steadiness(records: Sequence[RunRecord]) -> str:
     """A sentence where the machine was busy with other work, else nothing."""
     busy = sum(bool(record.steadiness.warnings) for record in records)
     if not busy:
@@ -95,13 +121,17 @@ def steadiness(records: list[RunRecord]) -> str:
 
 
 def generate(arguments: list[str]) -> int:
-    """Write or check both pages; returns the exit code."""
+    """Write or check the pages; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--latest", action="store_true")
     asked = parser.parse_args(arguments)
-    readme = readme_with_table(README.read_text(), latest=asked.latest)
-    pages = {CLI_PAGE: cli_reference(), README: readme}
+    records = runs_of(REPRODUCED.read_text(), latest=asked.latest)
+    pages = {
+        CLI_PAGE: cli_reference(),
+        REPRODUCED: with_block(REPRODUCED.read_text(), records, full_table(records)),
+        README: with_block(README.read_text(), records, headlines(records)),
+    }
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text() != text]
     if asked.check:
         for page in stale:

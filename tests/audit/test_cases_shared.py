@@ -53,6 +53,13 @@ def test_every_expected_site_is_found_and_no_other(case: Path, mode: Any) -> Non
         else:
             assert calls == entry["count_per_step"], entry
             assert all(s.syncs_per_call == entry.get("syncs_per_call", 1) for s in sites)
+    if case.stem == "h05_mixtral_grouped_mm":
+        # Its header holds for bfloat16. The model is in float32, where CUDA has no grouped kernel
+        # and reads the offsets: two products in each of two layers, forward and twice backward.
+        reads = [site for site in report.sites if site.op == "aten::_grouped_mm"]
+        assert sum(site.count_per_step * site.syncs_per_call for site in reads) == 12
+        expected["total_syncs_per_step"] += 12
+        explained += reads
     if expected["total_syncs_per_step"] is not None:
         assert report.syncs_per_step == expected["total_syncs_per_step"]
         assert [site for site in report.sites if site not in explained] == []
