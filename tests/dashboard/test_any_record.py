@@ -10,42 +10,59 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 
 from dashboard.attached import Attached
+from dashboard.contents import arms_page, claims_page, run_page, syncs_page, whatif_page
+from dashboard.contents.arms_page import ArmChoices
+from dashboard.contents.run_page import RunChoices
 from dashboard.facets import facets_of
-from dashboard.html_export import collect, export_file
+from dashboard.filters import Filters
 from dashboard.markdown_report import csv_report, json_report, markdown_report
 from dashboard.snapshot import Snapshot
 from harness.errors import StoreError
-from harness.record.records import RunRecord
+from harness.record.records import RunRecord, Sample
 from harness.tables.run_tables import run_tables
 from tests.record.record_strategies import run_documents
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.record.attachments import ArmAudit
-    from harness.record.records import Sample
 
 
 @dataclass(frozen=True)
-class _Beside(Attached):
-    """The samples of the record itself, and nothing else that could be read."""
+class Beside(Attached):
+    """Samples as given, and nothing else beside the record."""
 
-    record: RunRecord
+    given: tuple[Sample, ...]
 
     def samples(self, run_id: str) -> tuple[Sample, ...]:
-        return self.record.samples or ()
+        return self.given
 
     def audits(self, run_id: str) -> tuple[ArmAudit, ...]:
-        raise StoreError("There is no audits.json here.")
+        raise StoreError("There is none.")
+
+    def timeline(self, run_id: str, arm: str) -> None:
+        return None
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(document=run_documents("odd"))
-def test_every_view_takes_every_listed_record(document: dict[str, Any], tmp_path: Path) -> None:
+def test_every_view_takes_every_listed_record(document: dict[str, Any]) -> None:
     record = msgspec.json.decode(json.dumps(document), type=RunRecord)
-    beside = _Beside("nowhere", record)
-    found = Snapshot("nowhere", (record,), (facets_of(record),), (), beside)
-    export_file(collect(found, [record], redact=False), tmp_path / "x.html", "cdn")
+    found = Snapshot(
+        root="store",
+        records=(record,),
+        facets=(facets_of(record),),
+        problems=(),
+        attached=Beside("store", record.samples or ()),
+    )
+    pages = [
+        claims_page.claims_page(found, Filters()),
+        arms_page.arms_page(found, ArmChoices(Filters())),
+        syncs_page.front_page(found),
+        run_page.run_page(found, record, RunChoices()),
+    ]
+    modelled = whatif_page.modelled_runs(found, Filters())
+    if modelled.rows:
+        pages.append(whatif_page.whatif_page(modelled))
+    json.loads(msgspec.json.encode(pages))
     json.loads(json_report([record]))
     csv_report([record])
     markdown_report([record], everything=True)
