@@ -28,6 +28,7 @@ RANGES: Mapping[str, tuple[int, int | None]] = {
     "threads": (1, None),
     "tokens": (8, None),
     "top": (1, None),
+    "trials": (1, 1000),
 }
 """Parameter of any verb -> least and largest value."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -59,6 +60,7 @@ USES: dict[str, list[str]] = {
     "reproduce on a modelled GPU": ["reproduce", "--device", "emulated:B200"],
     "calibrate": ["calibrate", "--device", "cpu"],
     "list": ["list", "--device", "cpu"],
+    "selftest": ["selftest"],
     "doctor": ["doctor", "--device", "cpu"],
     "dashboard": ["dashboard", "--store", "runs"],
     "dashboard for all": ["dashboard", "--store", "runs", "--public", "--no-auth"],
@@ -81,8 +83,8 @@ VALUES = {
     "seconds": "7", "seed": "5", "setting": "packed-metadata=collator", "since": "2030-01-01",
     "skip": "2", "source": "modelled", "steps": "3", "store": "other", "sweep": "layers=1,2",
     "tensorboard": "board", "threads": "2", "timeline": "out.json.gz", "toggle": "packed-metadata",
-    "tokenizer": "bytes", "tokens": "96", "top": "1", "until": "2020-01-01", "weights": "folder",
-    "without": "steps.py:3", "model fit": "narrow",
+    "tokenizer": "bytes", "tokens": "96", "top": "1", "trials": "3", "until": "2020-01-01",
+    "weights": "folder", "without": "steps.py:3", "model fit": "narrow",
 }  # fmt: skip
 DISPLAY = [False]
 """Whether there seems to be a display, last: a flag that asks for the default changes nothing."""
@@ -193,13 +195,15 @@ def _others(stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> N
         packages_missing={},
     )  # fmt: skip
     stand_in("gapless.checkup.check_up", checkup)
+    monkeypatch.setattr("gapless.injected.in_words", lambda found: f"{len(found)} outcomes")
+    stand_in("gapless.injected.run_trials", ())
     profile = Profile(
         key="cpu", device="a CPU", created_utc="", torch="", num_threads=1, host_ns={}, curves={}
     )
     stand_in("gapless.calibrate.calibrate_device", profile)
     stand_in("gapless.calibrate.check_on_cpu", (profile, ()))
     stand_in("harness.clock.calibration.save_profile", Path("profile.json"))
-    stand_in("dashboard.html_export.collect", ())
+    stand_in("dashboard.html_export.collect", SimpleNamespace(records=()))
     stand_in("dashboard.html_export.export_file", through=lambda _, out, *__: out.touch())
     stand_in("dashboard.html_export.export_site")
     stand_in("gapless.cli.dashboard.os.execve", through=_stop)
