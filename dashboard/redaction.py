@@ -8,6 +8,7 @@ places in public libraries, of own files the name without its folder, and senten
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -131,7 +132,8 @@ def _run_id(run_id: str, shown: RunRecord) -> str:
     """The id, made of the names that are left where its own are not for showing."""
     parts = _RUN_ID.fullmatch(run_id)
     if parts is None:
-        return "run"
+        # Of another make: apart from the others, and without a word of it.
+        return f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
     if name(parts[2].replace("_", "-")) is not None:
         return run_id
     slug = re.sub(r"[^a-z0-9._]+", "-", f"{shown.scenario.name}-{shown.machine.device}".lower())

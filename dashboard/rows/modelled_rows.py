@@ -76,7 +76,7 @@ def gpus_by_speed(rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
     """
     logs: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
-        if row.phase == "batch":
+        if row.phase == "batch" and row.baseline_ms > 0:  # a store may hold any figure
             logs.setdefault((row.size, row.setup, row.arm), {})[row.gpu] = math.log(row.baseline_ms)
     slowness: dict[str, list[float]] = {row.gpu: [] for row in rows}
     for times in logs.values():

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from optimizations.moe_routing import (
-    MoeRouting,
+from optimizations.moe_routing import MoeRouting
+from optimizations.moe_variants import (
     argsort_experts,
     device_offsets_experts,
     where_loop_experts,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from optimizations.optimization_catalogue import NAMES, create
+from optimizations.optimization_catalogue import all_optimizations
 from tests.optimizations.tiny_models import (
     enable_checkpointing,
     logits_and_gradients,
@@ -22,7 +22,7 @@ def test_every_mix_of_baseline_and_beyond_trains_the_same(family: str) -> None:
     enable_checkpointing(model, use_reentrant=False)
     row = packed_row([6, 1, 9, 4])
     before = logits_and_gradients(model, row)
-    optimizations = {name: create(name) for name in NAMES}
+    optimizations = all_optimizations()
     attachments = {name: made.attach(model) for name, made in optimizations.items()}
     ends = {
         name: [v.name for v in made.variants if v.role in ("baseline", "published", "beyond")]
@@ -30,7 +30,7 @@ def test_every_mix_of_baseline_and_beyond_trains_the_same(family: str) -> None:
     }
     results = []
     for mix in itertools.product(*ends.values()):
-        for name, variant in zip(NAMES, mix, strict=True):
+        for name, variant in zip(optimizations, mix, strict=True):
             attachments[name].select(variant)
         results.append(logits_and_gradients(model, row))
     for attachment in reversed(attachments.values()):

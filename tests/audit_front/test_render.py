@@ -1,4 +1,4 @@
-"""The report for people: dearest first, never a wall, readable at any width."""
+"""The report for people: most costly first, bounded in length, readable at any width."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.audit.growth import Growth, Sizes, fit_growth
+from harness.counts import counted
 from harness.record.audit_report import AuditReport, CopySummary, RedundantGroup, Site
 from harness.record.sync_kinds import SyncKind
 from harness.tables.audit_text import report_html, report_text, short_path, sorted_sites
@@ -38,7 +39,8 @@ def test_no_line_is_wider_than_asked_and_no_site_is_shown_beyond_the_top(
     assert all(len(line) <= max(width, 50) for line in text.splitlines())
     shown = sum(f"loss_{i + 1}.item()" in text for i in range(num_sites))
     assert shown == min(top, num_sites)
-    assert (f"and {num_sites - shown} more sites" in text) == (shown < num_sites)
+    left = counted(num_sites - shown, "more site")
+    assert (f"and {left} with" in text) == (shown < num_sites)
 
 
 def test_the_dearest_come_first_by_exposed_time_where_it_is_known() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.rules.sync_rules import DERIVATIVE_RULES
+from harness.emulator.rules.derivative_rules import DERIVATIVE_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -112,7 +112,7 @@ STAYS = {
     ),
     "a test that updates": (
         "for t in range(3):\n        if s['hist'].add_(1).sum() > 99: break",
-        "# call in every turn what the test calls; look at its result if t % 8 == 7",
+        "# call in every iteration what the test calls; look at its result if t % 8 == 7",
     ),
     "a synchronise inside of a call": (
         "print(torch.cuda.synchronize())",

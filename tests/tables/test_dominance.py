@@ -44,9 +44,9 @@ def modelled(
     ("values", "begins"),
     [
         ({"hidden": (0.2, 0.9)}, "The link dominates: copies take 20 ms of the step"),
-        ({"hidden": (0.2, 0.3), "exposed_ms": 6.0}, "The waits dominate: 120 reads of the device"),
-        ({"exposed_ms": 6.0}, "The waits dominate: 120 reads of the device"),
-        ({"exposed_ms": 4.0}, "The host's mask rebuilds dominate: 10 ms are saved"),
+        ({"hidden": (0.2, 0.3), "exposed_ms": 6.0}, "Syncs dominate: "),
+        ({"exposed_ms": 6.0}, "Syncs dominate: "),
+        ({"exposed_ms": 4.0}, "The host's mask rebuilds dominate: 10 ms is saved"),
         ({"work": "launches of experts"}, "The host's launches of experts dominate"),
     ],
 )
