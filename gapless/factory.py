@@ -9,7 +9,7 @@ import msgspec
 from harness.errors import UsageError
 from harness.records import ScenarioRecord
 from optimizations import catalogue
-from scenarios.catalogue import get
+from scenarios.catalogue import SCENARIOS, Scenario, get
 from scenarios.options import PACKED_ATTENTION, BuildOptions
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from harness.workload import Optimization, Workload
     from optimizations.packed_metadata import PackedBackend
-    from scenarios.catalogue import Scenario
 
 PATH = "gapless.factory:build"
 """How a bench plan names `build`."""
@@ -29,6 +28,8 @@ class FactorySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to build, as it crosses the process boundary."""
 
     scenario: str
+    configured: Scenario | None = None
+    """The scenario itself, where it is none of the catalogue."""
     options: BuildOptions
     optimizations: tuple[str, ...]
 
@@ -50,7 +51,12 @@ def make_spec(
             raise UsageError(_attention_conflict(attention, toggles_packed))
         fallback = "sdpa-mask" if toggles_packed else "sdpa"
         options = msgspec.structs.replace(options, attention=fallback)
-    spec = FactorySpec(scenario=scenario.name, options=options, optimizations=optimizations)
+    spec = FactorySpec(
+        scenario=scenario.name,
+        configured=None if SCENARIOS.get(scenario.name) == scenario else scenario,
+        options=options,
+        optimizations=optimizations,
+    )
     built: dict[str, Any] = msgspec.to_builtins(spec)
     return built
 
@@ -76,9 +82,7 @@ def outline(scenario: Scenario, options: BuildOptions) -> ScenarioRecord:
         fit=options.fit,
         dtype=options.dtype or "unknown",
         attention=options.attention or scenario.attention,
-        checkpointing=(
-            scenario.checkpointing if options.checkpointing is None else options.checkpointing
-        ),
+        checkpointing=options.checkpointing is not False,
         weights=options.weights,
         adapter=options.adapter,
         seed=options.seed,
@@ -92,7 +96,7 @@ def build(spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]
         wanted = msgspec.convert(dict(spec), FactorySpec)
     except msgspec.ValidationError as error:
         raise UsageError(f"The workload cannot be built from this description: {error}.") from error
-    scenario = get(wanted.scenario)
+    scenario = wanted.configured or get(wanted.scenario)
     backend = packed_backend(scenario, wanted.options)
     made = {name: catalogue.create(name, attention=backend) for name in wanted.optimizations}
     return scenario.build(wanted.options), made

@@ -9,6 +9,7 @@ from harness.records import Record
 from harness.workload import VariantRole
 from optimizations.catalogue import NAMES, create
 from scenarios.catalogue import SCENARIOS
+from scenarios.configuration import library_config
 from scenarios.options import BuildOptions
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _scenario_entry(scenario: Scenario) -> ScenarioEntry:
         family=scenario.family,
         optimizations=applicable(scenario),
         attention=scenario.attention,
-        num_layers=scenario.sizes.num_layers,
+        num_layers=library_config(scenario.facts).num_hidden_layers,
         full_tokens=scenario.full_tokens,
     )
 

@@ -135,7 +135,7 @@ def model_flops(record: RunRecord) -> float | None:
     experts, chosen = config.get("num_experts"), config.get("num_experts_per_token")
     if isinstance(experts, int) and isinstance(chosen, int):
         width = config.get("moe_intermediate_size", config.get("intermediate_size"))
-        layers = config.get("num_layers")
+        layers = config.get("num_sparse_layers", config.get("num_layers"))
         if isinstance(width, int) and isinstance(layers, int) and isinstance(hidden, int):
             active -= 3 * width * hidden * layers * (experts - chosen)
     passes = 6 if scenario.adapter == "none" else 4

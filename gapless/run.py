@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +57,16 @@ def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
     return {name: create(name).variants for name in NAMES if name in names}
 
 
+@cache
 def applicable(scenario: Scenario) -> tuple[str, ...]:
-    """Optimizations that have something to do in this scenario, in the order of fixes."""
-    has_experts = scenario.sizes.num_experts is not None
-    return tuple(name for name in NAMES if name != "moe-routing" or has_experts)
+    """Optimizations of which the scenario's model can have a variant, in the order of fixes."""
+    model = scenario.shapes()
+    made = {name: create(name) for name in NAMES}
+    return tuple(
+        name
+        for name, fix in made.items()
+        if any(fix.requires(model, variant.name) is None for variant in fix.variants)
+    )
 
 
 def default_device() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +15,9 @@ from harness.audit.growth import Sizes, with_growth
 from harness.bench.arms import attached, check_requirements
 from harness.errors import UsageError
 from optimizations import catalogue
+from scenarios.configuration import library_config
 from scenarios.options import PACKED_ATTENTION
+from scenarios.sizes import experts_per_token, num_experts
 
 if TYPE_CHECKING:
     from harness.audit.report import AuditReport
@@ -49,7 +50,8 @@ def audit_scenario(
     """
     if scale not in (None, *SCALES):
         raise UsageError(f"--scale {scale} is unknown; choose one of {', '.join(SCALES)}.")
-    if scale == "experts" and scenario.sizes.num_experts is None:
+    config = library_config(scenario.facts)
+    if scale == "experts" and num_experts(config) is None:
         raise UsageError(f"{scenario.model} has no experts to scale; use --scale layers.")
 
     def run(one: Scenario, built: BuildOptions, how: Mode) -> AuditReport:
@@ -60,11 +62,17 @@ def audit_scenario(
         return report
     small = {
         sizes: run(
-            _resized(scenario, sizes),
-            msgspec.structs.replace(options, num_layers=sizes.layers, fit="narrow", tokens=None),
+            scenario,
+            msgspec.structs.replace(
+                options,
+                num_layers=sizes.layers,
+                num_experts=sizes.experts,
+                fit="narrow",
+                tokens=None,
+            ),
             "values",
         )
-        for sizes in _small_sizes(scale)
+        for sizes in _small_sizes(scale, experts_per_token(config) or 1)
     }
     return with_growth(report, small)
 
@@ -134,16 +142,10 @@ def best_arm(scenario: Scenario) -> str:
     return ",".join(f"{name}={variant}" for name, variant in variants.items())
 
 
-def _small_sizes(scale: str) -> tuple[Sizes, ...]:
+def _small_sizes(scale: str, chosen: int) -> tuple[Sizes, ...]:
     few, many = _SMALL_LAYERS
     if scale == "layers":
         return Sizes(few), Sizes(many)
-    least, most = _SMALL_EXPERTS
+    # A token cannot visit more experts than there are.
+    least, most = (max(number, chosen * number // 4) for number in _SMALL_EXPERTS)
     return Sizes(few, least), Sizes(many, least), Sizes(few, most)
-
-
-def _resized(scenario: Scenario, sizes: Sizes) -> Scenario:
-    if sizes.experts is None:
-        return scenario
-    model = dataclasses.replace(scenario.sizes, num_experts=sizes.experts)
-    return dataclasses.replace(scenario, sizes=model)

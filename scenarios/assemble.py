@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,18 +16,19 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
-from scenarios.models import loaded_sizes
-from scenarios.narrow import changed_sizes, narrow_sizes, widths_for
-from scenarios.options import PACKED_ATTENTION, RANDOM
+from scenarios.configuration import changed, library_config
+from scenarios.narrow import narrow, resize, widths_for
+from scenarios.options import PACKED_ATTENTION, RANDOM, BuildOptions
+from scenarios.sizes import changed_sizes, check_asked, describe, describe_built
 from scenarios.tokens import load_tokenizer
 from scenarios.workload import ModelWorkload
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from collections.abc import Mapping
+
+    from transformers import PreTrainedConfig, PreTrainedModel
 
     from scenarios.catalogue import Scenario
-    from scenarios.models import ModelSizes
-    from scenarios.options import BuildOptions
 
 FULL_LOSS_CHUNK_TOKENS = 4096
 """At full size: 2.5 GB of float32 logits at a time with a vocabulary of 151,936."""
@@ -37,12 +38,15 @@ FULL_LOSS_CHUNK_TOKENS = 4096
 class _Plan:
     """Every choice made, before anything is built."""
 
-    sizes: ModelSizes
+    published: PreTrainedConfig
+    changes: Mapping[str, Any]
+    """Fields of the published configuration that are built otherwise."""
+    config: PreTrainedConfig
+    """What is built."""
     num_tokens: int
     num_documents: int | None
     attention: str
     dtype: torch.dtype
-    checkpointing: bool
     loss_chunk_tokens: int
     device: torch.device
 
@@ -51,27 +55,8 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
-    attention = plan.attention
-    if attention in PACKED_ATTENTION:
-        # Until `packed-metadata` is attached, the stock model keeps the library's attention.
-        attention = stock_attention(plan.sizes.model_type)
-    if options.weights == RANDOM:
-        model = random_model(
-            plan.sizes,
-            device=plan.device,
-            dtype=plan.dtype,
-            attention=attention,
-            seed=options.seed,
-        )
-    else:
-        model = pretrained_model(
-            options.weights,
-            plan.sizes.model_type,
-            device=plan.device,
-            dtype=plan.dtype,
-            attention=attention,
-        )
-    prepare_training(model, checkpointing=plan.checkpointing, adapter=options.adapter)
+    model = _model(plan, options)
+    prepare_training(model, checkpointing=options.checkpointing, adapter=options.adapter)
     batches, summary = make_batches(
         data=options.data,
         tokenizer=tokenizer,
@@ -91,15 +76,47 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     )
 
 
+def build_shapes(scenario: Scenario) -> PreTrainedModel:
+    """The scenario's model, narrow and without weights (on `meta`), to ask what applies to it."""
+    options = BuildOptions(device="meta")
+    return _model(_plan(scenario, options), options)
+
+
+def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
+    attention = plan.attention
+    if attention in PACKED_ATTENTION:
+        # Until `packed-metadata` is attached, the stock model keeps the library's attention.
+        attention = stock_attention(plan.config)
+    if options.weights != RANDOM:
+        return pretrained_model(
+            options.weights,
+            plan.config.model_type,
+            device=plan.device,
+            dtype=plan.dtype,
+            attention=attention,
+        )
+    model = random_model(
+        plan.config,
+        device=plan.device,
+        dtype=plan.dtype,
+        attention=attention,
+        seed=options.seed,
+    )
+    check_asked(model.config, plan.changes)
+    return model
+
+
 def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
     device = _device(options.device)
-    sizes = scenario.sizes
+    published = library_config(scenario.facts)
+    changes: dict[str, Any] = {}
     num_tokens, num_documents = scenario.full_tokens, None
     loss_chunk_tokens = FULL_LOSS_CHUNK_TOKENS
     dtype = torch.bfloat16
     if options.fit == "narrow":
-        widths = widths_for(scenario.model, options.purpose)
-        sizes = narrow_sizes(sizes, widths)
+        widths = widths_for(published, options.purpose)
+        changes |= narrow(scenario.facts, published, widths)
+        _check_narrow(scenario, published, changes)
         num_tokens, num_documents = widths.tokens, widths.documents
         loss_chunk_tokens = 0
         # CPUs without bfloat16 units emulate it several times slower than float32.
@@ -109,21 +126,21 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
             f"Loaded weights fix the sizes of the model at {options.weights}; "
             "leave out num_layers and hidden_size, or use random weights."
         )
-    if options.num_layers is not None:
-        sizes = replace(sizes, num_layers=options.num_layers)
-    if options.hidden_size is not None:
-        sizes = replace(sizes, hidden_size=options.hidden_size)
-    if options.num_experts is not None:
-        sizes = _with_experts(sizes, options.num_experts)
+    changes |= resize(
+        scenario.facts,
+        published,
+        layers=options.num_layers,
+        experts=options.num_experts,
+        hidden_size=options.hidden_size,
+    )
     return _Plan(
-        sizes=sizes,
+        published=published,
+        changes=changes,
+        config=library_config(changed(scenario.facts, published, changes)),
         num_tokens=options.tokens or num_tokens,
         num_documents=options.documents or num_documents,
         attention=options.attention or scenario.attention,
         dtype=dtype if options.dtype is None else getattr(torch, options.dtype),
-        checkpointing=(
-            scenario.checkpointing if options.checkpointing is None else options.checkpointing
-        ),
         loss_chunk_tokens=(
             loss_chunk_tokens if options.loss_chunk_tokens is None else options.loss_chunk_tokens
         ),
@@ -131,13 +148,16 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
     )
 
 
-def _with_experts(sizes: ModelSizes, num_experts: int) -> ModelSizes:
-    chosen = sizes.num_experts_per_token
-    if chosen is None:
-        raise UsageError("num_experts is for models with experts, and this one is dense.")
-    if num_experts < chosen:
-        raise UsageError(f"num_experts={num_experts} is less than the {chosen} a token visits.")
-    return replace(sizes, num_experts=num_experts)
+def _check_narrow(
+    scenario: Scenario, published: PreTrainedConfig, changes: Mapping[str, Any]
+) -> None:
+    try:
+        library_config(changed(scenario.facts, published, changes))
+    except UsageError as error:
+        raise UsageError(
+            f"{scenario.model} cannot be narrowed: {str(error).rstrip('.')}; use --fit full, with "
+            "few --layers where it is large."
+        ) from error
 
 
 def _device(name: str) -> torch.device:
@@ -157,10 +177,9 @@ def _record(
     model: PreTrainedModel,
     summary: InputSummary,
 ) -> ScenarioRecord:
-    sizes = plan.sizes
-    if options.weights != RANDOM:
-        sizes = loaded_sizes(scenario.sizes, model.config)
-    narrowed = changed_sizes(scenario.sizes, sizes)
+    """What was built, read back from the model."""
+    sizes = describe_built(model)
+    narrowed = changed_sizes(describe(plan.published), sizes)
     if plan.num_tokens != scenario.full_tokens:
         narrowed["num_tokens"] = (scenario.full_tokens, plan.num_tokens)
     parameters = list(model.parameters())
@@ -171,11 +190,13 @@ def _record(
         fit=options.fit,
         dtype=str(plan.dtype).removeprefix("torch."),
         attention=plan.attention,
-        checkpointing=plan.checkpointing,
+        checkpointing=any(
+            getattr(module, "gradient_checkpointing", False) for module in model.modules()
+        ),
         weights=options.weights,
         adapter=options.adapter,
         seed=options.seed,
-        config=sizes.describe(),
+        config=sizes,
         narrowed=narrowed,
         num_parameters=sum(parameter.numel() for parameter in parameters),
         num_trainable_parameters=sum(

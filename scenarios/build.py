@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from harness.errors import UsageError
+from scenarios.configuration import first_line
 from scenarios.hub import is_hub_id
-from scenarios.models import library_config
+from scenarios.sizes import expert_modules
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
-    from scenarios.models import ModelSizes
     from scenarios.options import Adapter
 
 LORA_RANK = 16
-LORA_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-LORA_MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 def random_model(
-    sizes: ModelSizes,
+    config: PreTrainedConfig,
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -32,7 +30,7 @@ def random_model(
     """A model with the library's own initialisation, made on the device in its final dtype.
 
     No copy on the host exists at any time. Seeds torch's default generators. Raises `UsageError`
-    where the library or the machine lacks `attention` or the device.
+    where the library or the machine lacks `attention` or the device, or the sizes do not fit.
     """
     from transformers import AutoModelForCausalLM
 
@@ -40,10 +38,15 @@ def random_model(
     try:
         with device:
             model = AutoModelForCausalLM.from_config(
-                library_config(sizes), dtype=dtype, attn_implementation=attention
+                config, dtype=dtype, attn_implementation=attention
             )
-    except (ImportError, ValueError) as error:
-        raise _cannot_build(sizes.model_type, attention, device, error) from error
+    except (ImportError, ValueError, TypeError, RuntimeError, AssertionError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UsageError(
+            f"A {config.model_type} model with attention `{attention}` cannot be built on {device} "
+            f"({first_line(error)}); choose another --attention or --device, or correct the sizes."
+        ) from error
     return cast("PreTrainedModel", model)
 
 
@@ -76,30 +79,41 @@ def pretrained_model(
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         wanted = "a folder with config.json and the weights, or a hub id `owner/name`"
         raise UsageError(
-            f"No model can be loaded from {source} ({_first_line(error)}); give {wanted}."
+            f"No model can be loaded from {source} ({first_line(error)}); give {wanted}."
         ) from error
     return cast("PreTrainedModel", model.to(device))
 
 
-def prepare_training(model: PreTrainedModel, *, checkpointing: bool, adapter: Adapter) -> None:
+def prepare_training(
+    model: PreTrainedModel, *, checkpointing: bool | None, adapter: Adapter
+) -> None:
     """Train mode, checkpointing of every layer or none, and the adapter, in place.
 
-    Raises `UsageError` where the adapter needs a package that is missing.
+    Checkpointing of `None` is on where the model has it. Raises `UsageError` where it was asked for
+    and the model has none, or the adapter needs a package that is missing.
     """
     model.train()
     model.config.use_cache = False
     if adapter == "lora":
         _add_lora(model)
-    if checkpointing:
+    if checkpointing is False:
+        return
+    if model.supports_gradient_checkpointing:
         # The library renamed it; the older name warns where the newer one exists.
         enable = getattr(model, "activation_checkpointing_enable", None)
         (enable or model.gradient_checkpointing_enable)()
+    elif checkpointing:
+        raise UsageError(
+            f"{type(model).__name__} has no activation checkpointing; use --no-checkpointing."
+        )
 
 
-def stock_attention(model_type: str) -> str:
+def stock_attention(config: PreTrainedConfig) -> str:
     """The library attention of a model to which no optimization is attached."""
-    # Attention sinks have no place in the library's SDPA call.
-    return "eager" if model_type == "gpt_oss" else "sdpa"
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    # Some, such as those with attention sinks, have no place in the library's SDPA call.
+    return "sdpa" if MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa else "eager"
 
 
 def _add_lora(model: PreTrainedModel) -> None:
@@ -110,24 +124,28 @@ def _add_lora(model: PreTrainedModel) -> None:
             "The adapter `lora` needs peft, which is not installed; "
             "run `pip install 'gapless[qlora]'`."
         ) from error
-    # Experts are stacked parameters, not Linear modules: MoE models get attention adapters.
-    dense = getattr(model.config, "num_local_experts", None) is None
-    targets = [*LORA_ATTENTION, *(LORA_MLP if dense else ())]
-    config = LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=targets)
+    config = LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=_adapted(model))
     # In place, so that the model keeps its class and module names; it freezes all other weights.
     inject_adapter_in_model(config, model)
     # The frozen embedding gives layer inputs without gradients, which checkpointing needs.
     model.enable_input_require_grads()
 
 
-def _cannot_build(
-    model_type: str, attention: str, device: torch.device, error: Exception
-) -> UsageError:
-    return UsageError(
-        f"A {model_type} model with attention `{attention}` cannot be built on {device} "
-        f"({_first_line(error)}); choose another --attention or --device."
-    )
+def _adapted(model: PreTrainedModel) -> list[str]:
+    """Names of the linear modules that get an adapter: all but the head and the blocks of experts,
+    whose experts are stacked parameters."""
+    from transformers.pytorch_utils import Conv1D
 
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    modules = dict(model.named_modules())
+    experts = {id(module) for module in expert_modules(model)}
+    blocks = [
+        name.rpartition(".")[0] + "." for name, module in modules.items() if id(module) in experts
+    ]
+    head = model.get_output_embeddings()
+    return [
+        name
+        for name, module in modules.items()
+        if isinstance(module, torch.nn.Linear | Conv1D)
+        and module is not head
+        and not any(name.startswith(block) for block in blocks)
+    ]

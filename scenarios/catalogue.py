@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.errors import UsageError
-from scenarios import models
+from scenarios.configuration import shipped
 from scenarios.options import BuildOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scenarios.models import ModelSizes
+    from transformers import PreTrainedModel
+
     from scenarios.workload import ModelWorkload
 
 Family = Literal["packed-sft", "moe"]
@@ -28,14 +29,14 @@ class Scenario:
     family: Family
     model: str
     """Published name of the model configuration."""
-    sizes: ModelSizes
+    facts: dict[str, Any] = field(hash=False)
+    """The model's own `config.json`."""
     optimizations: tuple[str, ...]
     """Names of the optimizations that apply by default."""
     attention: str
     """Default attention: `sdpa-mask` and `varlen` come from `packed-metadata`."""
     full_tokens: int
     """Tokens per batch at full size."""
-    checkpointing: bool = True
 
     def build(self, options: BuildOptions | None = None) -> ModelWorkload:
         """The model, its batches and its optimizer on the device.
@@ -46,13 +47,20 @@ class Scenario:
 
         return build_workload(self, options or BuildOptions())
 
+    def shapes(self) -> PreTrainedModel:
+        """The narrow model without weights, on `meta`, to ask which optimizations apply to it."""
+        from scenarios.assemble import build_shapes
 
-def _packed_sft(name: str, model: str, sizes: ModelSizes, full_tokens: int) -> Scenario:
+        return build_shapes(self)
+
+
+def packed_sft(name: str, model: str, full_tokens: int) -> Scenario:
+    """Fine-tuning of a dense model that ships in `scenarios/configs/`."""
     return Scenario(
         name=name,
         family="packed-sft",
         model=model,
-        sizes=sizes,
+        facts=shipped(model),
         optimizations=("packed-metadata", "checkpoint-reload"),
         # The published figures fit the rebuild of a dense mask, not of cu_seqlens.
         attention="sdpa-mask",
@@ -60,12 +68,13 @@ def _packed_sft(name: str, model: str, sizes: ModelSizes, full_tokens: int) -> S
     )
 
 
-def _moe(name: str, model: str, sizes: ModelSizes, attention: str) -> Scenario:
+def moe(name: str, model: str, attention: str = "sdpa") -> Scenario:
+    """Training of a model with experts that ships in `scenarios/configs/`."""
     return Scenario(
         name=name,
         family="moe",
         model=model,
-        sizes=sizes,
+        facts=shipped(model),
         optimizations=("moe-routing",),
         attention=attention,
         # No batch was published for the routing rows; 2 x 2,048 is that of a later benchmark of
@@ -74,17 +83,23 @@ def _moe(name: str, model: str, sizes: ModelSizes, attention: str) -> Scenario:
     )
 
 
-# 8B, 14B and 32B: recovered from the published extra memory, one buffer of tokens x hidden x 2 B.
-# 0.6B and 1B: the 2,048 packed tokens of the published micro-benchmark.
+# 8B, 14B and 32B of Qwen3: recovered from the published extra memory, one buffer of tokens x hidden
+# x 2 B. Others: the 2,048 packed tokens of the published micro-benchmark.
 _ALL = (
-    _packed_sft("qwen3-0.6b-packed-sft", "Qwen3-0.6B", models.QWEN3_0_6B, 2048),
-    _packed_sft("qwen3-8b-packed-sft", "Qwen3-8B", models.QWEN3_8B, 49_152),
-    _packed_sft("qwen3-14b-packed-sft", "Qwen3-14B", models.QWEN3_14B, 49_152),
-    _packed_sft("qwen3-32b-packed-sft", "Qwen3-32B", models.QWEN3_32B, 24_576),
-    _packed_sft("llama3.2-1b-packed-sft", "Llama-3.2-1B", models.LLAMA_3_2_1B, 2048),
-    _moe("gpt-oss-20b", "gpt-oss-20b", models.GPT_OSS_20B, "eager"),
-    _moe("gpt-oss-120b", "gpt-oss-120b", models.GPT_OSS_120B, "eager"),
-    _moe("qwen3-30b-a3b", "Qwen3-30B-A3B", models.QWEN3_30B_A3B, "sdpa"),
+    packed_sft("qwen3-0.6b-packed-sft", "Qwen3-0.6B", 2048),
+    packed_sft("qwen3-8b-packed-sft", "Qwen3-8B", 49_152),
+    packed_sft("qwen3-14b-packed-sft", "Qwen3-14B", 49_152),
+    packed_sft("qwen3-32b-packed-sft", "Qwen3-32B", 24_576),
+    packed_sft("llama3.2-1b-packed-sft", "Llama-3.2-1B", 2048),
+    packed_sft("llama3.1-8b-packed-sft", "Llama-3.1-8B", 2048),
+    packed_sft("mistral-7b-packed-sft", "Mistral-7B", 2048),
+    packed_sft("gemma3-1b-packed-sft", "Gemma-3-1B", 2048),
+    moe("gpt-oss-20b", "gpt-oss-20b", "eager"),
+    moe("gpt-oss-120b", "gpt-oss-120b", "eager"),
+    moe("qwen3-30b-a3b", "Qwen3-30B-A3B"),
+    moe("mixtral-8x7b", "Mixtral-8x7B"),
+    moe("olmoe-1b-7b", "OLMoE-1B-7B"),
+    moe("deepseek-v3", "DeepSeek-V3"),
 )
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType({scenario.name: scenario for scenario in _ALL})

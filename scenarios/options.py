@@ -47,6 +47,7 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     attention: str | None = None
     """`sdpa-mask`, `varlen`, or a name the library knows, such as `eager` or `sdpa`."""
     checkpointing: bool | None = None
+    """Recompute each layer in backward; `None` does so where the model can."""
     dtype: DtypeName | None = None
     adapter: Adapter = "none"
     num_layers: Positive | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class ModelWorkload:
         self._batches = [_pinned(batch) if device.type == "cuda" else batch for batch in batches]
         self._record = record
         self._loss_chunk_tokens = loss_chunk_tokens
+        self._taken = _taken_arguments(model)
         self._index = 0
         self._loss: torch.Tensor | None = None
         self.optimizer = torch.optim.AdamW(
@@ -74,6 +76,8 @@ class ModelWorkload:
             "use_cache": False,
             "packed_documents": documents,
         }
+        if self._taken is not None:
+            arguments = {name: arguments[name] for name in self._taken if name in arguments}
         if self._loss_chunk_tokens:
             hidden = self.model.base_model(**arguments).last_hidden_state
             self._loss = chunked_loss(
@@ -84,9 +88,8 @@ class ModelWorkload:
                 chunk_tokens=self._loss_chunk_tokens,
             )
         else:
-            self._loss = self.model(
-                **arguments, labels=labels, num_items_in_batch=batch.num_predicted
-            ).loss
+            counted = {} if self._taken else {"num_items_in_batch": batch.num_predicted}
+            self._loss = self.model(**arguments, labels=labels, **counted).loss
         assert self._loss is not None
         return self._loss
 
@@ -109,6 +112,14 @@ class ModelWorkload:
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         # A copy even where the batch is on the device already: its identity must be new each step.
         return tensor.to(self.device, non_blocking=self.device.type == "cuda", copy=True)
+
+
+def _taken_arguments(model: PreTrainedModel) -> frozenset[str] | None:
+    """What the model's forward takes, or `None` where it takes any keyword."""
+    parameters = inspect.signature(model.forward).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    return frozenset(parameters)
 
 
 def _pinned(batch: HostBatch) -> HostBatch:

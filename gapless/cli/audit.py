@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapless.cli.options import JsonOption
+from gapless.cli.options import ConfigOption, JsonOption
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.audit.emulated import Mode
     from harness.audit.report import AuditReport
     from harness.tables import Table
+    from scenarios.catalogue import Scenario
 
 PIPE_WIDTH = 120
 """Width where the output is no terminal."""
@@ -41,6 +42,7 @@ def command(
     scenario: Annotated[
         str | None, typer.Option("--scenario", help="A name from `gapless list`.")
     ] = None,
+    config: ConfigOption = None,
     fit: Annotated[
         str, typer.Option("--fit", metavar="narrow|full", help="Of the scenario.")
     ] = "narrow",
@@ -161,8 +163,10 @@ def command(
     one.
     """
     words = target or []
-    if (scenario is None) == (not words):
-        raise UsageError("Name one thing to audit: a step, a script, a trace, or --scenario NAME.")
+    if [bool(words), scenario is not None, config is not None].count(True) != 1:
+        raise UsageError(
+            "Name one thing to audit: a step, a script, a trace, --scenario NAME or --config FILE."
+        )
     if routing not in ("uniform", "skewed"):
         raise UsageError(f"--routing {routing} is unknown; choose uniform or skewed.")
     from harness.audit.clocked import ClockOptions
@@ -183,7 +187,10 @@ def command(
     shown = _Shown(
         top=top, everything=everything, json=json, baseline=_baseline(baseline), gate=bool(fail_on)
     )
-    if scenario is not None:
+    if not words:
+        from gapless.configured import choose_scenario
+
+        chosen = choose_scenario(scenario, config)
         choices = {
             "fit": fit,
             "attention": attention,
@@ -194,10 +201,10 @@ def command(
         options = {name: value for name, value in choices.items() if value is not None}
 
         def audit(variants: str | None) -> AuditReport:
-            return _scenario(scenario, options, variants, scale, steps, skip, emulation)
+            return _scenario(chosen, options, variants, scale, steps, skip, emulation)
 
         if fix:
-            _fixed(_fixed_scenario(scenario, audit, arm, seed), shown)
+            _fixed(_fixed_scenario(chosen, audit, arm, seed), shown)
         else:
             shown.report(audit(arm))
         return
@@ -206,7 +213,10 @@ def command(
         _traces(words, shown, annotate=annotate, compat=compat, tensorboard=tensorboard)
         return
     _refuse({"--annotate": annotate, "--compat": compat}, f"reads a trace; {words[0]} is none")
-    _refuse({"--scale": scale, "--arm": arm, "--attention": attention}, "belongs to --scenario")
+    _refuse(
+        {"--scale": scale, "--arm": arm, "--attention": attention},
+        "belongs to --scenario and --config",
+    )
     if fix:
         from gapless.fixing import audit_and_fix
 
@@ -280,13 +290,12 @@ def _baseline(path: str | None) -> AuditReport | None:
 
 
 def _fixed_scenario(
-    name: str, audit: Callable[[str | None], AuditReport], arm: str | None, seed: int
+    scenario: Scenario, audit: Callable[[str | None], AuditReport], arm: str | None, seed: int
 ) -> FixResult:
     from gapless.fixing import audit_arms
     from gapless.scenario_audit import best_arm
-    from scenarios.catalogue import get
 
-    return audit_arms(audit, arm or best_arm(get(name)), seed=seed)
+    return audit_arms(audit, arm or best_arm(scenario), seed=seed)
 
 
 def _fixed(result: FixResult, shown: _Shown) -> None:
@@ -321,7 +330,7 @@ def _is_trace(word: str) -> bool:
 
 
 def _scenario(
-    name: str,
+    scenario: Scenario,
     choices: dict[str, Any],
     arm: str | None,
     scale: str | None,
@@ -330,10 +339,8 @@ def _scenario(
     emulation: dict[str, Any],
 ) -> AuditReport:
     from gapless.scenario_audit import audit_scenario
-    from scenarios.catalogue import get
     from scenarios.options import BuildOptions
 
-    scenario = get(name)
     return audit_scenario(
         scenario,
         BuildOptions.from_mapping(choices),

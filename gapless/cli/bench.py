@@ -11,6 +11,7 @@ import typer
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
+    ConfigOption,
     DeviceOption,
     DocumentsOption,
     JsonOption,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = None,
+    config: ConfigOption = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,11 +115,11 @@ def command(
     half_width = parse_precision(precision)
     check_keeping(store, no_store)
 
+    from gapless.configured import choose_scenario
     from gapless.run import applicable, default_device, make_plan, variants_of
-    from scenarios.catalogue import get
     from scenarios.options import BuildOptions
 
-    chosen = get(scenario)
+    chosen = choose_scenario(scenario, config)
     arms = _arms(
         variants_of(applicable(chosen)),
         texts=arm or [],

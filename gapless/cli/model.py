@@ -11,6 +11,7 @@ import typer
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
+    ConfigOption,
     DocumentsOption,
     JsonOption,
     LayersOption,
@@ -24,7 +25,6 @@ from gapless.cli.values import check_keeping
 
 
 def command(
-    scenario: ScenarioArgument,
     gpu: Annotated[
         list[str],
         typer.Option("--gpu", metavar="GPU", help="A GPU of the catalogue; may be repeated."),
@@ -38,6 +38,8 @@ def command(
             "comes first by itself.",
         ),
     ],
+    scenario: ScenarioArgument = None,
+    config: ConfigOption = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,15 +80,15 @@ def command(
     """
     from gapless.arms import parse_arms, parse_variants
     from gapless.cli.progress import show_progress
+    from gapless.configured import choose_scenario
     from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
     from gapless.run import applicable, check_store, default_store, variants_of
     from gapless.tables import print_table
     from harness.bench.interrupts import Interrupts
     from harness.emulator.gpus import find_gpu
-    from scenarios.catalogue import get
 
     check_keeping(store, no_store)
-    chosen = get(scenario)
+    chosen = choose_scenario(scenario, config)
     choices = variants_of(applicable(chosen))
     settings = parse_variants(",".join(setting), choices) if setting else {}
     arms = parse_arms(arm, choices, settings=settings)

@@ -44,7 +44,17 @@ RedactOption = Annotated[
     ),
 ]
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A name from `gapless list`.")]
+ScenarioArgument = Annotated[
+    str | None, typer.Argument(help="A name from `gapless list`.", show_default=False)
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE|DIR|ID",
+        help="Instead of a scenario: the config.json of any causal language model.",
+    ),
+]
 TokensOption = Annotated[
     int | None, typer.Option("--tokens", help="Tokens in one batch, padding included.")
 ]

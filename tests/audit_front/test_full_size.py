@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from harness.audit.emulated import audit_callable
 from scenarios.catalogue import SCENARIOS, get
-from scenarios.models import library_config
+from scenarios.configuration import changed, library_config
+from scenarios.narrow import resize
+from scenarios.sizes import num_experts
 
 if TYPE_CHECKING:
     from harness.audit.report import AuditReport
@@ -33,12 +34,12 @@ def audit(
     reentrant: bool | None = None,
 ) -> AuditReport:
     """Forward and backward of two packed documents; `reentrant` of `None` is no checkpointing."""
-    sizes = get(scenario).sizes
-    sizes = replace(sizes, num_layers=num_layers or sizes.num_layers)
+    facts = get(scenario).facts
+    published = library_config(facts)
+    fewer = resize(facts, published, layers=num_layers, experts=None, hidden_size=None)
 
     def build() -> Any:
-        config = library_config(sizes)
-        config.use_cache = False
+        config = library_config(changed(facts, published, fewer))
         chosen = {} if experts is None else {"experts_implementation": experts}
         with torch.device("cuda"):
             model = AutoModelForCausalLM.from_config(
@@ -100,11 +101,11 @@ def test_experts(scenario: str, experts: str) -> None:
     report = audit(scenario, "eager", experts, num_layers=layers, num_tokens=512)
     reads = in_layers(report, "experts").get("forward", 0)
     if experts == "eager":
-        num_experts = get(scenario).sizes.num_experts
-        assert num_experts is not None
+        in_layer = num_experts(library_config(get(scenario).facts))
+        assert in_layer is not None
         # One read of which experts are hit, then several for each.
-        assert (reads - layers) % num_experts == 0
-        assert reads > num_experts
+        assert (reads - layers) % in_layer == 0
+        assert reads > in_layer
     else:
         assert reads == 0
 
@@ -112,10 +113,11 @@ def test_experts(scenario: str, experts: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 def test_every_model_at_full_depth(scenario: str) -> None:
-    experts = None if get(scenario).sizes.num_experts is None else "grouped_mm"
+    config = library_config(get(scenario).facts)
+    experts = None if num_experts(config) is None else "grouped_mm"
     attention = "eager" if scenario.startswith("gpt-oss") else "flash_attention_2"
     report = audit(scenario, attention, experts, num_tokens=2048, reentrant=False)
-    layers = get(scenario).sizes.num_layers
+    layers = config.num_hidden_layers
     assert report.values == "shapes"
     expected = 5.0 * layers if attention.startswith("flash") else None
     assert in_layers(report, "self_attn").get("recompute") == expected

@@ -105,7 +105,7 @@ def test_checkpoint_reload_copies_layer_inputs_and_waits_on_streams_only(
     assert syncs(report) == {}, report_text(report)
     assert all(copy.blocking is False and copy.memory == "pinned" for copy in report.copies)
     bytes_of = {copy.direction: copy.bytes_per_step for copy in report.copies}
-    layer_input = TOKENS * get(scenario).sizes.hidden_size * 2
+    layer_input = TOKENS * get(scenario).facts["hidden_size"] * 2
     assert bytes_of.get("d2h", 0) == offloads * layer_input
     # Beside the reloads there is the batch: a few tokens' worth of integers.
     assert 0 <= (bytes_of["h2d"] or 0) - reloads * layer_input <= TOKENS * 40
@@ -115,7 +115,7 @@ def test_checkpoint_reload_copies_layer_inputs_and_waits_on_streams_only(
 @pytest.mark.parametrize("scenario", ["gpt-oss-20b", "qwen3-30b-a3b"])
 def test_moe_routing(scenario: str, variant: str) -> None:
     report = audit(scenario, f"moe-routing={variant}")
-    num_experts = get(scenario).sizes.num_experts
+    num_experts = get(scenario).facts["num_local_experts"]
     assert num_experts is not None
     # `bincount` reads its extremes on CUDA, then the counts are read.
     per_pass = {"where-loop": num_experts, "argsort": 3, "device-offsets": 0, "grouped_mm": 0}

@@ -73,7 +73,7 @@ def test_percent_and_steps_per_second_agree_within_their_rounding(claim):
 )
 def test_extra_memory_is_one_buffer_of_the_scenarios_layer_inputs(claim):
     scenario = SCENARIOS[claim.scenario]
-    buffer_bytes = scenario.full_tokens * scenario.sizes.hidden_size * 2
+    buffer_bytes = scenario.full_tokens * scenario.facts["hidden_size"] * 2
     assert claim.extra_memory_bytes == pytest.approx(buffer_bytes, abs=0.006 * 2**30)
 
 
@@ -90,10 +90,10 @@ def test_lower_step_time_is_converted_to_a_speedup():
 
 def test_the_small_model_rows_are_what_the_micro_benchmark_predicts():
     mask_ms = {time.id: time.duration_ms for time in MICROBENCH}["metadata-mask-build"]
-    assert (SCENARIOS["llama3.2-1b-packed-sft"].sizes.num_layers - 1) * mask_ms == pytest.approx(
+    assert (SCENARIOS["llama3.2-1b-packed-sft"].facts["num_hidden_layers"] - 1) * mask_ms == pytest.approx(
         206, abs=1
     )
-    assert (SCENARIOS["qwen3-0.6b-packed-sft"].sizes.num_layers - 1) * mask_ms == pytest.approx(
+    assert (SCENARIOS["qwen3-0.6b-packed-sft"].facts["num_hidden_layers"] - 1) * mask_ms == pytest.approx(
         370, abs=1
     )
 
