@@ -22,7 +22,6 @@ CONFIGS = Path(__file__).parent / "configs"
 """The configurations that ship with the project, a file each, named as the model is."""
 
 FILE_NAME = "config.json"
-_MISSING = object()
 # How the published weights are stored, which matters to nothing that is built from random ones.
 _OF_THE_WEIGHTS = frozenset({"quantization_config", "auto_map", "dtype", "torch_dtype"})
 
@@ -104,11 +103,15 @@ def common_name(config: PreTrainedConfig, name: str) -> str:
     return next((common for common, real in names.items() if real == name), name)
 
 
+def declared(config: PreTrainedConfig) -> tuple[str, ...]:
+    """The fields that the configuration class declares."""
+    return tuple(inspect.signature(type(config).__init__).parameters)
+
+
 def settable(facts: Mapping[str, Any], config: PreTrainedConfig) -> Iterator[tuple[str, Any]]:
     """Name and value of each field that can be given: stated in the facts, or declared by the
     class. What the class derives from other fields is not among them."""
-    declared = inspect.signature(type(config).__init__).parameters
-    for name in dict.fromkeys([*declared, *(real_name(config, fact) for fact in facts)]):
+    for name in dict.fromkeys([*declared(config), *(real_name(config, fact) for fact in facts)]):
         value = value_of(config, name)
         if value is not None:
             yield name, value
@@ -184,13 +187,14 @@ def _language_model(facts: dict[str, Any], source: str) -> dict[str, Any]:
 
 def _stated(facts: dict[str, Any], config: PreTrainedConfig) -> dict[str, Any]:
     """The facts without those that the class derives: they would be wrong once sizes change."""
-    declared = inspect.signature(type(config).__init__).parameters
     kept = dict(facts)
-    for name in [name for name in facts if real_name(config, name) not in declared]:
+    for name in [name for name in facts if real_name(config, name) not in declared(config)]:
         rest = {other: value for other, value in kept.items() if other != name}
         if name == "model_type":
             continue
-        derived = getattr(library_config(rest), name, _MISSING)
-        if derived == getattr(config, name, _MISSING):
+        # What is no attribute at all was taken up into another field, such as `rope_theta`.
+        if hasattr(config, name) and getattr(library_config(rest), name, None) == value_of(
+            config, name
+        ):
             kept = rest
     return kept

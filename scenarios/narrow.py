@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
-from scenarios.configuration import common_name, real_name, settable, value_of
+from scenarios.configuration import common_name, declared, real_name, settable, value_of
 from scenarios.sizes import (
     HEADS,
     KEY_VALUE_HEADS,
@@ -87,8 +87,12 @@ def narrow(facts: Mapping[str, Any], config: PreTrainedConfig, widths: Widths) -
     num_heads, num_kv_heads = _heads(config)
     real_head, real_hidden = head_size(config), int(config.hidden_size)
     head, hidden = min(widths.head, real_head), min(widths.hidden, real_hidden)
+    if "head_dim" in declared(config):
+        fields["head_dim"] = real_head
     if not any(kind_of(name) == "head" for name in fields):
         # Here the heads share the hidden size, and rotary embeddings turn pairs of it.
+        groups = min(_real_groups(config), max(1, hidden // (num_heads * head)))
+        num_heads, num_kv_heads = groups * num_heads, groups * num_kv_heads
         hidden = -(-hidden // (2 * num_heads)) * 2 * num_heads
         head = hidden // num_heads
     of_kind = {
@@ -168,6 +172,11 @@ def _heads(config: PreTrainedConfig) -> tuple[int, int]:
     heads = value_of(config, HEADS) or 1
     pairs = value_of(config, KEY_VALUE_HEADS) or heads
     return (heads // pairs, 1) if heads % pairs == 0 else (heads, pairs)
+
+
+def _real_groups(config: PreTrainedConfig) -> int:
+    heads = value_of(config, HEADS) or 1
+    return int(heads // _heads(config)[0])
 
 
 def _experts(config: PreTrainedConfig, number: int) -> dict[str, Any]:

@@ -90,12 +90,12 @@ def test_lower_step_time_is_converted_to_a_speedup():
 
 def test_the_small_model_rows_are_what_the_micro_benchmark_predicts():
     mask_ms = {time.id: time.duration_ms for time in MICROBENCH}["metadata-mask-build"]
-    assert (SCENARIOS["llama3.2-1b-packed-sft"].facts["num_hidden_layers"] - 1) * mask_ms == pytest.approx(
-        206, abs=1
-    )
-    assert (SCENARIOS["qwen3-0.6b-packed-sft"].facts["num_hidden_layers"] - 1) * mask_ms == pytest.approx(
-        370, abs=1
-    )
+    assert (
+        SCENARIOS["llama3.2-1b-packed-sft"].facts["num_hidden_layers"] - 1
+    ) * mask_ms == pytest.approx(206, abs=1)
+    assert (
+        SCENARIOS["qwen3-0.6b-packed-sft"].facts["num_hidden_layers"] - 1
+    ) * mask_ms == pytest.approx(370, abs=1)
 
 
 def test_counter_evidence_is_a_row_of_its_own():

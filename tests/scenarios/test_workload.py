@@ -18,6 +18,9 @@ FAMILIES = [
     "llama3.2-1b-packed-sft",
     "gpt-oss-20b",
     "qwen3-30b-a3b",
+    "gemma3-1b-packed-sft",
+    "mixtral-8x7b",
+    "deepseek-v3",
 ]
 
 
