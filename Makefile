@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-all test-browser screenshots lint format docs gpu-check clean
+.PHONY: help reproduce test test-all test-wheel matrix test-browser screenshots lint format docs gpu-check clean
 
 help: ## Show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot create environments; install its venv package (Debian: apt-get install python3-venv)."; exit 1; }
 	@echo "Setting up $(VENV) with torch, transformers and the tools; this takes a few minutes, once."
 	@$(PYTHON) -m venv $(VENV) || { echo "The environment $(VENV) cannot be created; check that this folder can be written to."; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "The packages could not be installed; the lines above say which one: check the network and the free disk space (4 GB), then run make again."; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "The packages could not be installed; the lines above say which one: check the network and the free disk space (7 GB where torch is a CUDA build), then run make again."; exit 1; }
 	@touch $@
 
 reproduce: $(STAMP) ## Measure the three published fixes on this machine (about 4 minutes)
@@ -35,6 +35,12 @@ test: lint ## Lint, and the tests that run without a GPU in a few minutes
 
 test-all: lint ## Lint, and every test that this machine can run
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS)
+
+test-wheel: $(STAMP) ## The commands and pages once more, from the built wheel in another folder
+	$(BIN)/python -m tests.wheel.run
+
+matrix: $(STAMP) ## Other versions and builds, each in a fresh environment (ROWS="lowest cuda"); gigabytes
+	$(BIN)/python -m tests.matrix $(ROWS)
 
 test-browser: $(STAMP) ## The dashboard in Chromium, which apt-get brings where it may
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'

@@ -23,7 +23,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from harness.bench.schedule import block_orders
-from harness.records import Sample
+from harness.record.records import Sample
 from harness.stats import compare
 from optimizations.checkpoint_reload import CheckpointReload
 from optimizations.copy_engine import CopyEngine, ThreadCopyEngine, open_copy_engine

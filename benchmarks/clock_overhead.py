@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from harness.audit.emulated import EmulatedAudit
-from harness.emulator.clock_figures import figures_of
+from harness.audit.emulated.emulated_audit import EmulatedAudit
+from harness.clock.clock_figures import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,6 @@ def main() -> None:
             times["with"].append(seconds(step))
             recording = clock.stop_recording()
             times["figures"].append(seconds(partial(figures_of, recording)))
-        clock.start_recording(keep_tape=True)  # the audit ends the recording it began
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratios = [w / o for w, o in zip(times["with"], times["without"], strict=True)]
     print(f"Qwen3-14B, {options.layers} layers, {options.tokens} tokens, shapes only")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamlit.testing.v1 import AppTest
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import (
     ROOT,
     SETTLED,

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from harness.audit.emulated import EmulatedAudit
+from harness.audit.emulated.emulated_audit import EmulatedAudit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
 from harness.bench.schedule import block_orders
-from harness.records import Sample
+from harness.record.records import Sample
 from harness.stats import compare
 from optimizations.document_metadata import mask_by_blocks, mask_by_comparison, mask_from_device
 from optimizations.moe_routing import (

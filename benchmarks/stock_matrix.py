@@ -5,7 +5,7 @@ each way to train that transformers accepts, one packed batch with activation ch
 give the same count on real values and on shapes, and grow by a whole number with each layer.
 About ten minutes on an idle core, so no test.
 
-    python benchmarks/stock_matrix.py [--family Qwen3Moe] [--depth 8]
+    python -m benchmarks.stock_matrix [--family Qwen3Moe] [--depth 8]
 
 Exits with 1 where a way fails, and prints what transformers refuses and why.
 """
@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from gapless.stock_models import DENSE, SPARSE, Setting, audit_setting
+from docs.stock_models import DENSE, SPARSE, Setting, audit_setting
 from harness.audit.growth import Growth, Sizes, fit_growth
 from harness.errors import WorkloadError
 

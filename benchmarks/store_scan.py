@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.records import PHASES, Arm, Machine, RunRecord, Sample, ScenarioRecord
+from harness.record.records import PHASES, Arm, Machine, RunRecord, Sample, ScenarioRecord
+from harness.record.storage import LocalStorage
+from harness.record.store import Store
 from harness.stats import compare_all
-from harness.storage import LocalStorage
-from harness.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-DEFAULT_TRACE = ROOT / "tests/audit_trace/data/h100_owlv2_tail.json.gz"
+DEFAULT_TRACE = ROOT / "tests/trace/data/h100_owlv2_tail.json.gz"
 
 OURS = """
 import sys
-from harness.audit.report import to_json
+from harness.record.audit_report import to_json
 from harness.audit.trace import audit_trace
 report = audit_trace(sys.argv[1])
 to_json(report)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dashboard.filters import filters_from_query
+from dashboard.markdown_report import json_report
 from dashboard.plain import without_folder
-from dashboard.report import json_report
 from harness.errors import StoreError
-from harness.store import Store, check_run_id
+from harness.record.store import Store, check_run_id
 
 if TYPE_CHECKING:
     from starlette.requests import Request

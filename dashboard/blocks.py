@@ -12,7 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from dashboard.charts.style import Figure
-    from harness.tables import Table
+    from harness.tables.grid import Table
 
 
 class Text(msgspec.Struct, tag="text", frozen=True):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dashboard.snapshot import Facets
+    from dashboard.facets import Facets
 
 PAGES = {
     "claims": "",

@@ -14,13 +14,13 @@ from dashboard.charts.style import encodings_used
 from dashboard.charts.syncs import counts_chart, module_tree
 from dashboard.rows import ab, claims, run, syncs
 from dashboard.rows.listed import rows_csv
-from harness.run_tables import headline
+from harness.tables.run_tables import headline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.attachments import ArmAudit
-    from harness.records import RunRecord, Sample
+    from harness.record.attachments import ArmAudit
+    from harness.record.records import RunRecord, Sample
 
 MAX_OVERVIEW_RUNS = 8
 

@@ -10,8 +10,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.attachments import ArmAudit
-    from harness.records import RunRecord
+    from harness.record.attachments import ArmAudit
+    from harness.record.records import RunRecord
 
 REDACTED = "(redacted)"
 

@@ -10,20 +10,21 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.charts.style import CONFIG, inked
+from dashboard.facets import facets_of
 from dashboard.filters import PAGES, Filters, filters_from_query, permalink
 from dashboard.plain import markdown_text, without_folder
 from dashboard.settings import read_settings
-from dashboard.snapshot import Snapshot, facets_of, shared_snapshots
+from dashboard.snapshot import Snapshot, shared_snapshots
 from harness.errors import StoreError
-from harness.store import Store
+from harness.record.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dashboard.charts.style import Figure
-    from dashboard.snapshot import Facets
-    from harness.records import RunRecord, Sample
-    from harness.tables import Table
+    from dashboard.facets import Facets
+    from harness.record.records import RunRecord, Sample
+    from harness.tables.grid import Table
 
 FACETS = ("scenario", "model", "gpu", "fix", "source")
 TITLES = {"scenario": "Scenario", "model": "Model", "gpu": "GPU", "fix": "Fix", "source": "Source"}

@@ -14,7 +14,7 @@ from dashboard.rows.listed import rows_csv
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.attachments import ArmAudit
+    from harness.record.attachments import ArmAudit
 
 
 def show_audits(audits: Sequence[ArmAudit], name: str) -> None:

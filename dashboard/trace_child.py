@@ -75,7 +75,7 @@ def _audit(
         stderr=subprocess.PIPE,
         text=True,
         cwd=path.parent,
-        env={"PYTHONPATH": str(_PACKAGES), "PATH": os.defpath, "OMP_NUM_THREADS": "1"},
+        env=_environment(),
     )
     said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     errors: list[str] = []
@@ -109,6 +109,13 @@ def _audit(
         or "The trace took more memory or time than an upload may use: "
         "run `gapless audit TRACE` on your own machine."
     )
+
+
+def _environment() -> dict[str, str]:
+    """Little of the server's own: the trace may be hostile. Windows starts nothing without its
+    SYSTEMROOT."""
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+    return {"PYTHONPATH": str(_PACKAGES), "PATH": os.defpath, "OMP_NUM_THREADS": "1", **kept}
 
 
 def _pass_on(pipe: IO[str] | None, said: queue.SimpleQueue[str | None]) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 
 from dashboard.rows.lanes import Timeline, timeline_of
-from harness.audit.report import AuditReport
-from harness.audit.trace.audit import analyse, report_of
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
+from harness.audit.trace.trace_audit import analyse, report_of
 from harness.errors import GaplessError
-from harness.records import Record
+from harness.findings.finding_catalogue import with_findings
+from harness.record.audit_report import AuditReport
+from harness.record.records import Record
 
 LIMITS = TraceLimits(max_bytes=4 << 30, max_events=5_000_000)
 MAX_MEMORY_BYTES = 6 << 30
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
         trace = load_trace(trace_path, limits=LIMITS, on_progress=say)
         say(1, 1)
         analysis = analyse(trace)
-        report = report_of(analysis, trace_path.name)
+        report = with_findings(report_of(analysis, trace_path.name))
         found = TraceAudit(report=report, timeline=timeline_of(trace, analysis))
     except GaplessError as error:
         # The file lies in a temporary folder of the server, which says nothing to the reader.

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 from gapless.cli.main import VERBS, main
 from gapless.published_models import published_models
-from harness.claim_rows import reproduce_table, rows_from_records
-from harness.store import Store
-from harness.tables import to_markdown
+from harness.record.store import Store
+from harness.tables.claim_rows import reproduce_table, rows_from_records
+from harness.tables.grid import to_markdown
 from scenarios.published import CLAIMS
 
 if TYPE_CHECKING:
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI_PAGE = ROOT / "docs" / "cli.md"

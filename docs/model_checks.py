@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness import figures
-from harness.tables import Table, to_markdown
+from harness.tables import figures
+from harness.tables.grid import Table, to_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,18 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from model_checks import account, cpu, kernels, peers, simplifications
+from model_rows import (
+    arm_named,
+    batch_times_ms,
+    documents_text,
+    extra_bytes_of,
+    gain_of,
+    gpu_of,
+    modelled_rows,
+    of_claim,
+    points_text,
+    rate_text,
+    relative_text,
+    span_text,
+    tokens_of,
+)
 
 from gapless.modelled import phase_ms
-from gapless.published_models import GPU, SETUPS, command_of
-from gapless.reproduce import plan_runs
-from harness import figures
-from harness.tables import Table, to_markdown
+from gapless.published_models import GPU
+from harness.tables import figures
+from harness.tables.grid import Table, to_markdown
 from scenarios.published import CLAIMS, MICROBENCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.records import Claim, RunRecord
+    from harness.record.records import RunRecord
 
 
 def page(records: Sequence[RunRecord], data: dict[str, Any]) -> str:
@@ -26,9 +40,9 @@ def page(records: Sequence[RunRecord], data: dict[str, Any]) -> str:
         "",
         (
             "Written by `python docs/model_validation.py`. Every modelled figure comes from one "
-            "set of parameters: `harness/emulator/gpus.toml` (published rates), "
-            "`harness/emulator/efficiency.toml` (shares of them) and the host times in "
-            "`harness/emulator/costs.py`. None was chosen for a row below; nothing here was "
+            "set of parameters: `harness/clock/gpus.toml` (published rates), "
+            "`harness/clock/efficiency.toml` (shares of them) and the host times in "
+            "`harness/clock/costs.py`. None was chosen for a row below; nothing here was "
             "measured on a GPU of ours."
         ),
         "",
@@ -53,25 +67,25 @@ def page(records: Sequence[RunRecord], data: dict[str, Any]) -> str:
 
 def _reload(records: Sequence[RunRecord]) -> Iterable[str]:
     rows = []
-    for claim, record in _modelled(records, "checkpoint-reload"):
-        gain = _gain(record, claim)
-        extra = _extra_bytes(record, claim)
-        before, after = _batch_ms(record, claim)
+    for claim, record in modelled_rows(records, "checkpoint-reload"):
+        gain = gain_of(record, claim)
+        extra = extra_bytes_of(record, claim)
+        before, after = batch_times_ms(record, claim)
         published = claim.baseline_steps_per_s
         optimized = claim.optimized_steps_per_s
         saved = 1e3 / published - 1e3 / optimized if published and optimized else None
         rows.append(
             (
                 claim.model,
-                f"{_tokens(record):,}",
+                f"{tokens_of(record):,}",
                 figures.percent(claim.value),
                 figures.percent(gain),
-                _points(gain, claim.value),
+                points_text(gain, claim.value),
                 figures.milliseconds(saved),
                 figures.milliseconds(round(before - after, 6)),
-                _rate(published),
-                _rate(1e3 / before),
-                _relative(1e3 / before, published),
+                rate_text(published),
+                rate_text(1e3 / before),
+                relative_text(1e3 / before, published),
                 figures.byte_size(claim.extra_memory_bytes),
                 figures.byte_size(extra),
             )
@@ -176,15 +190,15 @@ def _metadata(records: Sequence[RunRecord]) -> Iterable[str]:
                 figures.milliseconds(saved_ms), figures.percent(claim.value),
             )
         )  # fmt: skip
-        for record in _of_claim(records, claim):
-            before, after = _batch_ms(record, claim)
-            rest[_gpu(record)].append(after)
+        for record in of_claim(records, claim):
+            before, after = batch_times_ms(record, claim)
+            rest[gpu_of(record)].append(after)
             rows.append(
                 (
-                    claim.model, _gpu(record), f"{_tokens(record):,}", _documents(record),
+                    claim.model, gpu_of(record), f"{tokens_of(record):,}", documents_text(record),
                     "yes" if record.scenario.checkpointing else "no",
                     figures.milliseconds(before), figures.milliseconds(before - after),
-                    figures.percent(_gain(record, claim)),
+                    figures.percent(gain_of(record, claim)),
                 )
             )  # fmt: skip
     columns = (
@@ -208,9 +222,9 @@ def _metadata(records: Sequence[RunRecord]) -> Iterable[str]:
         "the rest of the step is the GPU's. With as many documents for both models, the "
         "milliseconds come out for both, within 15 %. The rest does not: the article's steps leave "
         "1.53 and 1.84 s, and a B200 is done with 2,048 tokens in "
-        f"{_span(rest['B200'])}, a GB10 in {_span(rest['GB10'])}. So the article's steps are those "
-        "of a slower Blackwell and more tokens, or of some twenty accumulated micro-batches of "
-        "the 77 ms above; the last would need masks that cost a twentieth of the "
+        f"{span_text(rest['B200'])}, a GB10 in {span_text(rest['GB10'])}. So the article's steps "
+        "are those of a slower Blackwell and more tokens, or of some twenty accumulated "
+        "micro-batches of the 77 ms above; the last would need masks that cost a twentieth of the "
         "micro-benchmark's or less. A percentage modelled for a B200 says what the fix does to a "
         "step of that size, not what the article measured."
     )
@@ -235,13 +249,13 @@ def _mask_build(records: Sequence[RunRecord]) -> Iterable[str]:
             continue
         found = [
             record
-            for record in _of_claim(records, claim)
-            if not record.scenario.checkpointing and _gpu(record) == GPU
+            for record in of_claim(records, claim)
+            if not record.scenario.checkpointing and gpu_of(record) == GPU
         ]
         layers = found[0].scenario.config["num_layers"] if found else None
         if not isinstance(layers, int):
             continue
-        before, after = _batch_ms(found[0], claim)
+        before, after = batch_times_ms(found[0], claim)
         build = (before - after) / (layers - 1)
         saved = _PUBLISHED_METADATA[claim.id][1] / (layers - 1)
         rows.append(
@@ -250,7 +264,7 @@ def _mask_build(records: Sequence[RunRecord]) -> Iterable[str]:
                 f"{published.duration_ms} ms",
                 figures.milliseconds(saved),
                 figures.milliseconds(build),
-                _relative(build, published.duration_ms),
+                relative_text(build, published.duration_ms),
             )
         )
     yield "### One mask build"
@@ -272,17 +286,17 @@ def _mask_build(records: Sequence[RunRecord]) -> Iterable[str]:
 
 def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
     claims = [c for c in CLAIMS if c.optimization == "packed-metadata" and c.model == "Qwen3-14B"]
-    found = _of_claim(records, claims[0])
+    found = of_claim(records, claims[0])
     if not found:
         return
     published = ("published", "?", "?", "?", *(figures.percent(claim.value) for claim in claims))
     rows = [
         (
-            _gpu(record),
-            f"{_tokens(record):,}",
-            _documents(record),
+            gpu_of(record),
+            f"{tokens_of(record):,}",
+            documents_text(record),
             "yes" if record.scenario.checkpointing else "no",
-            *(figures.percent(_gain(record, claim)) for claim in claims),
+            *(figures.percent(gain_of(record, claim)) for claim in claims),
         )
         for record in found
     ]
@@ -293,14 +307,14 @@ def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
     yield ""
     record = found[0]
     before, after = (
-        phase_ms(record, _arm(record, variant, claims[0]), "forward")
+        phase_ms(record, arm_named(record, variant, claims[0]), "forward")
         for variant in (claims[0].baseline_variant, claims[0].variant)
     )
     if before and after and record.scenario.input is not None:
         needed = 0.433 * after
         documents = record.scenario.input.num_documents_mean
         yield (
-            f"The first set-up was chosen in view of the published figure: {_tokens(record):,} "
+            f"The first set-up was chosen in view of the published figure: {tokens_of(record):,} "
             f"tokens in {documents:.0f} documents without recompute. Its rebuilds cost "
             f"{figures.milliseconds(before - after)} a forward, and +43.3 % needs "
             f"{figures.milliseconds(needed)} of a forward of {figures.milliseconds(after)}: about "
@@ -317,13 +331,13 @@ def _metadata_14b(records: Sequence[RunRecord]) -> Iterable[str]:
 def _routing(records: Sequence[RunRecord]) -> Iterable[str]:
     claims = {claim.phase: claim for claim in CLAIMS if claim.optimization == "moe-routing"}
     rows = []
-    for record in _of_claim(records, claims["batch"]):
+    for record in of_claim(records, claims["batch"]):
         syncs = {s.arm: s.count for s in record.syncs if s.phase == "batch"}
         rows.append(
             (
-                f"{_tokens(record):,}",
+                f"{tokens_of(record):,}",
                 *(
-                    figures.percent(_gain(record, claims[phase]))
+                    figures.percent(gain_of(record, claims[phase]))
                     for phase in ("forward", "backward", "batch")
                 ),
                 f"{syncs.get('baseline', 0):,.0f}",
@@ -349,82 +363,3 @@ def _routing(records: Sequence[RunRecord]) -> Iterable[str]:
         "more work."
     )
     yield ""
-
-
-def _of_claim(records: Sequence[RunRecord], claim: Claim) -> tuple[RunRecord, ...]:
-    """The newest record of each set-up that speaks to the claim, in the order of the set-ups."""
-    run = next(run for run in plan_runs(CLAIMS) if claim in run.claims)
-    found = []
-    for number in range(len(SETUPS[run.optimization, run.scenario])):
-        command = command_of(run, number)
-        found += [record for record in records if record.command == command][:1]
-    return tuple(found)
-
-
-def _modelled(records: Sequence[RunRecord], optimization: str) -> Iterable[tuple[Claim, RunRecord]]:
-    for claim in CLAIMS:
-        if claim.optimization == optimization:
-            yield from ((claim, record) for record in _of_claim(records, claim))
-
-
-def _arm(record: RunRecord, variant: str, claim: Claim) -> str:
-    return next(a.name for a in record.arms if a.variants.get(claim.optimization) == variant)
-
-
-def _gain(record: RunRecord, claim: Claim) -> float | None:
-    arm = _arm(record, claim.variant, claim)
-    return next(
-        (c.speedup for c in record.comparisons if c.arm == arm and c.phase == claim.phase), None
-    )
-
-
-def _batch_ms(record: RunRecord, claim: Claim) -> tuple[float, float]:
-    """Steps of the claim's baseline and variant."""
-    before, after = (
-        phase_ms(record, _arm(record, variant, claim), "batch")
-        for variant in (claim.baseline_variant, claim.variant)
-    )
-    if before is None or after is None:
-        raise SystemExit(f"{record.id} has no step time; model it anew with --run.")
-    return before, after
-
-
-def _span(times_ms: Sequence[float]) -> str:
-    if not times_ms:
-        return figures.UNKNOWN
-    low, high = min(times_ms) / 1e3, max(times_ms) / 1e3
-    return f"{low:.2f} to {high:.2f} s"
-
-
-def _gpu(record: RunRecord) -> str:
-    return record.machine.device.removeprefix("emulated-").upper()
-
-
-def _tokens(record: RunRecord) -> int:
-    return record.scenario.input.num_tokens if record.scenario.input else 0
-
-
-def _documents(record: RunRecord) -> str:
-    packed = record.scenario.input
-    return figures.UNKNOWN if packed is None else f"{packed.num_documents_mean:.0f}"
-
-
-def _extra_bytes(record: RunRecord, claim: Claim) -> int | None:
-    peaks = {m.arm: m.peak_bytes for m in record.memory if m.phase == "batch"}
-    after = peaks.get(_arm(record, claim.variant, claim))
-    before = peaks.get(_arm(record, claim.baseline_variant, claim))
-    return None if after is None or before is None else after - before
-
-
-def _points(modelled: float | None, published: float) -> str:
-    return figures.UNKNOWN if modelled is None else f"{100 * (modelled - published):+.1f} points"
-
-
-def _relative(modelled: float | None, published: float | None) -> str:
-    if modelled is None or not published:
-        return figures.UNKNOWN
-    return figures.percent(modelled / published - 1)
-
-
-def _rate(steps_per_s: float | None) -> str:
-    return figures.UNKNOWN if steps_per_s is None else f"{steps_per_s:.4f}"

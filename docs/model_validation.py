@@ -20,9 +20,10 @@ import msgspec
 from model_page import page
 from step_account import accounts, check_floor
 
-from gapless.published_models import SETUPS, SHIPPED, model_claims, published_models
-from gapless.reproduce import plan_runs
-from gapless.run import variants_of
+from gapless.bench_run import variants_of
+from gapless.published_models import SETUPS, model_claims, published_models
+from gapless.published_runs import plan_runs
+from gapless.shipped import shipped_results
 from scenarios.published import CLAIMS
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ def run_rows(wanted: Sequence[str]) -> None:
         for number in range(len(SETUPS[run.optimization, run.scenario])):
             if {"all", row, f"{row}:{number}"} & set(wanted):
                 print(f"{row}:{number}", file=sys.stderr)
-                model_claims(run, number, choices, store=str(SHIPPED))
+                model_claims(run, number, choices, store=str(shipped_results()))
 
 
 def compare_kernels(folder: Path) -> list[dict[str, Any]]:
     """Errors by class for each trace of `TRACES` in `folder`."""
-    from harness.emulator.costs import catalogue_costs
-    from harness.emulator.gpus import find_gpu
-    from harness.recorded_kernels import class_errors, recorded_ops
+    from harness.clock.costs import catalogue_costs
+    from harness.clock.gpus import find_gpu
+    from harness.clock.recorded_kernels import class_errors, recorded_ops
 
     compared = []
     for file, gpu, role in TRACES:

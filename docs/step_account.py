@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from gapless import factory
 from gapless.arms import parse_arms
+from gapless.bench_run import variants_of
 from gapless.modelled import model_scenario, phase_ms
 from gapless.published_models import SETUPS
-from gapless.run import variants_of
-from harness.calibration import FOLDER_VARIABLE, Profile, costs_for, save_profile
-from harness.emulator.capacity import ValuesLimit
-from harness.emulator.clock import DeviceClock
-from harness.emulator.costs import HostTimes
+from harness.clock.calibration import FOLDER_VARIABLE, Profile, costs_for, save_profile
+from harness.clock.costs import HostTimes
+from harness.clock.gpus import find_gpu
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.gpus import find_gpu
+from harness.emulator.device_clock import DeviceClock
+from harness.emulator.tensors.capacity import ValuesLimit
 from scenarios.build import LORA_RANK
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.emulator.clock import Action
-    from harness.records import ScenarioRecord
+    from harness.emulator.device_clock import Action
+    from harness.record.records import ScenarioRecord
 
 GPU = "B200"
 LLAMA = "llama3.2-1b-packed-sft"

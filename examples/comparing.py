@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.emulated_audit import audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

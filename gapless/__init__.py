@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from gapless.auditing import Audit as Audit
     from gapless.auditing import SyncAuditCallback as SyncAuditCallback
     from gapless.auditing import audit as audit
+    from gapless.bench_run import bench as bench
     from gapless.optimizing import Optimized as Optimized
     from gapless.optimizing import optimize as optimize
-    from gapless.run import bench as bench
-    from harness.audit.intended import allow_sync as allow_sync
-    from harness.audit.report import AuditReport as AuditReport
+    from harness.audit.emulated.intended import allow_sync as allow_sync
     from harness.errors import GaplessError as GaplessError
-    from harness.records import RunRecord as RunRecord
-    from harness.store import Store as Store
+    from harness.record.audit_report import AuditReport as AuditReport
+    from harness.record.records import RunRecord as RunRecord
+    from harness.record.store import Store as Store
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,15 +40,15 @@ __all__ = [
 
 _MODULE_OF = {
     "Audit": "gapless.auditing",
-    "AuditReport": "harness.audit.report",
+    "AuditReport": "harness.record.audit_report",
     "GaplessError": "harness.errors",
     "Optimized": "gapless.optimizing",
-    "RunRecord": "harness.records",
-    "Store": "harness.store",
+    "RunRecord": "harness.record.records",
+    "Store": "harness.record.store",
     "SyncAuditCallback": "gapless.auditing",
-    "allow_sync": "harness.audit.intended",
+    "allow_sync": "harness.audit.emulated.intended",
     "audit": "gapless.auditing",
-    "bench": "gapless.run",
+    "bench": "gapless.bench_run",
     "optimize": "gapless.optimizing",
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from harness.errors import UsageError
-from harness.records import Arm
+from harness.record.records import Arm
 from harness.workload import Variant, VariantRole
 
 Choices = Mapping[str, Sequence[Variant]]

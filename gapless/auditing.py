@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from harness.audit.emulated import Boundary, EmulatedAudit, Mode
-    from harness.audit.live import LiveAudit
-    from harness.audit.report import AuditReport
-    from harness.emulator.choices import Routing
+    from harness.audit.emulated.emulated_audit import Boundary, EmulatedAudit, Mode
+    from harness.audit.live.live_audit import LiveAudit
+    from harness.emulator.tensors.choices import Routing
+    from harness.record.audit_report import AuditReport
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,7 +97,7 @@ class Audit:
 
     def to_json(self) -> str:
         """The report as one JSON document."""
-        from harness.audit.report import to_json
+        from harness.record.audit_report import to_json
 
         return to_json(self.report)
 
@@ -106,14 +106,14 @@ class Audit:
         import msgspec
         import pandas as pd
 
-        from harness.audit.render import sorted_sites
-        from harness.audit.report import Site
+        from harness.record.audit_report import Site
+        from harness.tables.audit_text import sorted_sites
 
         rows = [msgspec.structs.asdict(site) for site in sorted_sites(self.report)]
         return pd.DataFrame(rows, columns=list(Site.__struct_fields__))
 
     def __str__(self) -> str:
-        from harness.audit.render import report_text
+        from harness.tables.audit_text import report_text
 
         return report_text(self.report, width=shutil.get_terminal_size((110, 24)).columns)
 
@@ -121,7 +121,7 @@ class Audit:
         return str(self) if self._report is not None else "<gapless audit without a report yet>"
 
     def _repr_html_(self) -> str:
-        from harness.audit.render import report_html
+        from harness.tables.audit_text import report_html
 
         return report_html(self.report)
 
@@ -195,7 +195,7 @@ class Audit:
     def _enter(self, target: str, boundary: Boundary) -> None:
         self._report = None
         if self._is_live:
-            from harness.audit.live import LiveAudit, require_gpu
+            from harness.audit.live.live_audit import LiveAudit, require_gpu
 
             if _emulation_is_active():
                 raise UsageError("This code runs on the emulated GPU; use on='auto' in it.")
@@ -204,7 +204,7 @@ class Audit:
             if boundary == "optimizer":
                 self._live.step()
             return
-        from harness.audit.emulated import EmulatedAudit
+        from harness.audit.emulated.emulated_audit import EmulatedAudit
 
         self._emulated = EmulatedAudit(
             target=target,
@@ -281,7 +281,7 @@ class SyncAuditCallback:
         if _emulation_is_active():
             return  # The audit of the whole script counts these steps.
         if self._live is None:
-            from harness.audit.live import LiveAudit
+            from harness.audit.live.live_audit import LiveAudit
 
             self._live = LiveAudit(target="training").__enter__()
         self._live.step()
@@ -298,7 +298,7 @@ class SyncAuditCallback:
         live.__exit__(None, None, None)
         self.report = live.report
         if self.report is not None:
-            from harness.audit.render import report_text
+            from harness.tables.audit_text import report_text
 
             sys.stderr.write(report_text(self.report) + "\n")
 

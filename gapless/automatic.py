@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gapless.optimizing import Choice
+from gapless.choice import Choice
 from optimizations.checkpoint_reload import CheckpointReload
 from optimizations.implementation_switch import model_device, pretrained_model
 from optimizations.moe_experts import down_projection, expert_modules, grouped_obstacle

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless import factory
-from harness.calibration import Profile, calibrated
-from harness.calibration_runs import calibrate
-from harness.cpu_model import PhaseCheck, check_phases
-from harness.emulator.costs import Costs, catalogue_costs
-from harness.emulator.gpus import find_gpu, gpu_names
+from harness.clock.calibration import Profile, calibrated
+from harness.clock.calibration_kernels import calibrate
+from harness.clock.costs import Costs, catalogue_costs
+from harness.clock.cpu_model import PhaseCheck, check_phases
+from harness.clock.gpus import find_gpu, gpu_names
 from harness.errors import UsageError
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     import torch

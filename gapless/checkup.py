@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from harness import figures
-from harness.machine import clock_resolution_ns, describe_machine, noise_floor
-from harness.records import Comparison, Machine, Record
+from harness.machine.machine import clock_resolution_ns, describe_machine, noise_floor
+from harness.record.records import Comparison, Machine, Record
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,6 @@ OPTIONAL_PACKAGES = {
     "psutil": "memory of the process and load of the machine",
     "pynvml": "clocks, power, energy and throttling of a GPU",
     "flash_attn": "FlashAttention for packed rows on a GPU, where torch has no varlen attention",
-    "peft": "LoRA adapters (`pip install 'gapless[qlora]'`)",
     "bitsandbytes": "4-bit weights (`pip install 'gapless[qlora]'`)",
 }
 """Import name -> what it is for."""

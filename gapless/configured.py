@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from gapless.bench_run import applicable
 from gapless.factory import PACKED_METADATA
-from gapless.run import applicable
 from harness.errors import UsageError
 from scenarios.build import stock_attention
-from scenarios.catalogue import SCENARIOS, Scenario, get
 from scenarios.configuration import library_config, read_facts
+from scenarios.scenario_catalogue import SCENARIOS, Scenario, get
 from scenarios.sizes import num_experts
 
 _TOKENS = 2048
@@ -50,10 +50,11 @@ def configured(source: str) -> Scenario:
         full_tokens=min(_TOKENS, getattr(config, "max_position_embeddings", None) or _TOKENS),
     )
     found = applicable(scenario)
-    if scenario.family == "packed-sft" and PACKED_METADATA in found:
-        return replace(scenario, optimizations=found, attention="sdpa-mask")
-    # As in the catalogue: only dense models take packed attention unless an arm asks for it.
-    return replace(scenario, optimizations=tuple(n for n in found if n != PACKED_METADATA))
+    # As in the catalogue: packed attention is what dense models are fine-tuned with.
+    packed = scenario.family == "packed-sft" and PACKED_METADATA in found
+    return replace(
+        scenario, optimizations=found, attention="sdpa-mask" if packed else scenario.attention
+    )
 
 
 def _name(source: str) -> str:

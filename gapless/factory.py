@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.errors import UsageError
-from harness.records import ScenarioRecord
-from optimizations import catalogue
-from scenarios.catalogue import SCENARIOS, Scenario, get
-from scenarios.options import PACKED_ATTENTION, BuildOptions
+from harness.record.records import ScenarioRecord
+from optimizations import optimization_catalogue as catalogue
+from scenarios.build_options import PACKED_ATTENTION, BuildOptions
+from scenarios.scenario_catalogue import SCENARIOS, Scenario, get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.audit.baseline import identity_of
-from harness.audit.report import AuditReport
-from harness.emulator.patches import Patches
+from harness.audit.known_sites import identity_of
+from harness.emulator.tensors.patches import Patches
 from harness.errors import UsageError
-from harness.records import Record
-from harness.tables import Table
+from harness.origin import in_library
+from harness.record.audit_report import AuditReport
+from harness.record.records import Record
+from harness.tables.grid import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from gapless.choice import Choice
     from gapless.flash_documents import FlashDocuments
-    from gapless.optimizing import Choice, Optimized
-    from harness.audit.report import Site
+    from gapless.optimizing import Optimized
+    from harness.record.audit_report import Site
 
 
 _MOST_LEFT = 5
@@ -133,7 +135,7 @@ def wanted_fixes(report: AuditReport) -> dict[str, str]:
 
 def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) -> Iterator[str]:
     """The dearest findings that are still there, why, and what to write in their place."""
-    from harness.audit.render import short_path
+    from harness.tables.audit_text import short_path
 
     off = {choice.optimization: choice.reason for choice in choices if choice.variant is None}
     known = {(f.kind, f.file, f.line) for f in before.findings}
@@ -142,7 +144,7 @@ def _left(before: AuditReport, after: AuditReport, choices: Sequence[Choice]) ->
         name = (finding.optimization or "").partition("=")[0]
         why = off.get(name) or (
             "a library's line that no optimization here reaches"
-            if "site-packages" in (finding.file or "site-packages")
+            if finding.file is None or in_library(finding.file)
             else "code of the target, which --fix does not rewrite"
         )
         yield (
@@ -295,10 +297,10 @@ def _waits(site: Site) -> float:
 
 
 def _place(site: Site) -> str:
-    from harness.audit.render import short_path
+    from harness.tables.audit_text import short_path
 
     where = site.library or f"{site.file}:{site.line}"
-    return f"{short_path(where)} ({site.kind}, {site.phase})" if site.file else site.op
+    return f"{short_path(where)} ({site.name}, {site.phase})" if site.file else site.op
 
 
 def document(result: FixResult) -> object:

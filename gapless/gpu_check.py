@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.bench.events import Progress
+    from harness.bench.child_events import Progress
 
 LIMIT_S = 480.0
 TESTS_LIMIT_S = 150.0
@@ -95,12 +95,12 @@ def _last_line(path: Path) -> str:
 
 
 def _reproduce(folder: Path, seconds: float) -> int:
-    from gapless.reproduce import plan_runs
-    from gapless.run import DEFAULT_PRECISION, variants_of
+    from gapless.bench_run import DEFAULT_PRECISION, variants_of
+    from gapless.published_runs import plan_runs
     from gapless.sweep import sweep_claims
-    from gapless.tables import print_table
-    from harness.claim_rows import reproduce_table
-    from harness.tables import to_markdown
+    from gapless.terminal_tables import print_table
+    from harness.tables.claim_rows import reproduce_table
+    from harness.tables.grid import to_markdown
     from scenarios.published import CLAIMS
 
     sweep = sweep_claims(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.run import applicable
-from harness.records import Record
+from gapless.bench_run import applicable
+from harness.record.records import Record
 from harness.workload import VariantRole
-from optimizations.catalogue import NAMES, create
-from scenarios.catalogue import SCENARIOS
+from optimizations.optimization_catalogue import NAMES, create
+from scenarios.build_options import BuildOptions
 from scenarios.configuration import library_config
-from scenarios.options import BuildOptions
+from scenarios.scenario_catalogue import SCENARIOS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from harness.workload import Optimization
     from optimizations.packed_metadata import PackedBackend
-    from scenarios.catalogue import Scenario
+    from scenarios.scenario_catalogue import Scenario
 
 PACKED_BACKENDS: tuple[PackedBackend, ...] = ("sdpa-mask", "varlen")
 

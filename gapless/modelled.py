@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gapless.run import carry_out, make_plan
-from harness import figures
-from harness.emulator.gpus import find_gpu
+from gapless.bench_run import carry_out, make_plan
+from harness.clock.gpus import find_gpu
 from harness.errors import UsageError
-from harness.tables import Table
-from scenarios.options import BuildOptions
+from harness.tables import figures
+from harness.tables.grid import Table
+from scenarios.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from harness.bench.events import Progress
+    from harness.bench.child_events import Progress
     from harness.bench.interrupts import Interrupts
-    from harness.records import Arm, Claim, Phase, RunRecord
-    from scenarios.catalogue import Scenario
+    from harness.record.records import Arm, Claim, Phase, RunRecord
+    from scenarios.scenario_catalogue import Scenario
 
 SWEPT = {
     "tokens": "tokens",

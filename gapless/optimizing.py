@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
+from gapless.choice import Choice
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,18 +22,6 @@ if TYPE_CHECKING:
     from optimizations.packed_metadata import PackedBackend
 
 logger = logging.getLogger("gapless")
-
-
-class Choice(NamedTuple):
-    """What was decided about one optimization."""
-
-    optimization: str
-    variant: str | None
-    """`None` where it stays off."""
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.optimization}: {self.variant or 'off'}, {self.reason}"
 
 
 class Optimized:
@@ -124,7 +113,7 @@ def _asked(model: nn.Module, name: str, variant: str) -> Choice:
 
 def _attach(model: nn.Module, choice: Choice) -> Attachment:
     from gapless.automatic import packed_backend_of
-    from optimizations import catalogue
+    from optimizations import optimization_catalogue as catalogue
 
     attention: PackedBackend = "sdpa-mask"
     if choice.optimization == "packed-metadata":

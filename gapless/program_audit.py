@@ -10,7 +10,7 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 LIVE_STEPS, LIVE_WARMUP = 3, 2
 
@@ -33,10 +33,10 @@ def audit_program(
     """Audit on the emulated GPU. A script is counted to its end where `steps` is `None`."""
     target, *arguments = words
     if is_script(target):
-        from harness.audit.script import audit_script
+        from harness.audit.emulated.emulated_script import audit_script
 
         return audit_script(target, arguments, steps=steps, skip=skip, **settings)
-    from harness.audit.emulated import audit_target
+    from harness.audit.emulated.emulated_audit import audit_target
 
     _no_arguments(target, arguments)
     return audit_target(
@@ -57,7 +57,7 @@ def audit_on_gpu(
     with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
         trace = None if tensorboard is None else Path(folder) / "trace.json.gz"
         if is_script(target):
-            from harness.audit.live_script import audit_script_live
+            from harness.audit.live.live_script import audit_script_live
 
             report = audit_script_live(
                 target,
@@ -67,7 +67,7 @@ def audit_on_gpu(
                 trace_path=trace,
             )
         else:
-            from harness.audit.live import audit_live
+            from harness.audit.live.live_audit import audit_live
             from harness.audit.target import load_target, make_step
 
             _no_arguments(target, arguments)

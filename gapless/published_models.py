@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.modelled import model_scenario
-from harness.store import Store
-from scenarios.catalogue import get
+from gapless.shipped import shipped_results
+from harness.record.store import Store
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gapless.arms import Choices
-    from gapless.reproduce import ClaimRun
-    from harness.bench.events import Progress
-    from harness.records import RunRecord
+    from gapless.published_runs import ClaimRun
+    from harness.bench.child_events import Progress
+    from harness.record.records import RunRecord
 
 GPU = "B200"
 """What the articles call Blackwell, where they name a GPU at all."""
-SHIPPED = Path(__file__).resolve().parent.parent / "results"
 
 
 @dataclass(frozen=True)
@@ -112,13 +111,11 @@ def model_claims(
 
 
 @cache
-def published_models(root: Path = SHIPPED) -> tuple[RunRecord, ...]:
-    """The modelled records that ship with the project, newest first; none where they are absent."""
-    if not root.is_dir():
-        return ()
+def published_models() -> tuple[RunRecord, ...]:
+    """The modelled records that come with gapless, newest first."""
     return tuple(
         record
-        for record in Store(str(root)).listing().records
+        for record in Store(str(shipped_results())).listing().records
         if record.source == "modelled"
         and record.status == "complete"
         and record.scenario.fit == "full"

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gapless.sync_count import SyncAudit
+    from gapless.sync_counters import SyncAudit
 
 _FIXTURE = "sync_audit"
 
@@ -46,7 +46,7 @@ def sync_audit() -> Iterator[SyncAudit]:
 
     On a GPU it listens to torch; elsewhere the test runs on the emulated one.
     """
-    from gapless.sync_count import open_sync_audit
+    from gapless.sync_counters import open_sync_audit
 
     with open_sync_audit() as audit:
         yield audit

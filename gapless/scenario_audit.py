@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gapless.arms import BASELINE, parse_variants, variant_with_role
+from gapless.bench_run import variants_of
 from gapless.factory import packed_backend
-from gapless.run import variants_of
-from harness.audit.emulated import EmulatedAudit, Mode
+from harness.audit.emulated.emulated_audit import EmulatedAudit, Mode
 from harness.audit.failures import as_workload_error
 from harness.audit.growth import Sizes, with_growth
-from harness.bench.arms import attached, check_requirements
+from harness.bench.arm_switch import attached, check_requirements
 from harness.errors import UsageError
-from optimizations import catalogue
+from optimizations import optimization_catalogue as catalogue
+from scenarios.build_options import PACKED_ATTENTION
 from scenarios.configuration import library_config
-from scenarios.options import PACKED_ATTENTION
 from scenarios.sizes import experts_per_token, num_experts
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
-    from scenarios.catalogue import Scenario
-    from scenarios.options import BuildOptions
+    from harness.record.audit_report import AuditReport
+    from scenarios.build_options import BuildOptions
+    from scenarios.scenario_catalogue import Scenario
 
 _SMALL_LAYERS = (2, 4)
 _SMALL_EXPERTS = (4, 8)
@@ -101,14 +102,15 @@ def _audit(
         check_requirements(chosen, optimizations, workload.model)
         with attached(chosen, optimizations, workload.model) as switch:
             switch.select("arm")
-            audit.record(warmup == 0)
-            for step in range(warmup + steps):
-                workload.select_batch(step)
+            batches = itertools.count()
+
+            def step() -> None:
+                workload.select_batch(next(batches))
                 workload.forward()
                 workload.backward()
                 workload.optimizer_step()
-                audit.mark_step()
-            audit.record(False)
+
+            audit.run_steps(step)
     return audit.report
 
 

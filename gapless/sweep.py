@@ -6,23 +6,24 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gapless.bench_run import carry_out, make_plan
 from gapless.published_models import published_models
-from gapless.run import carry_out, make_plan
 from harness.bench.interrupts import Interrupts
-from harness.claim_rows import ReproduceRow, rows_from_records
+from harness.bench.runner import require_timing
 from harness.errors import UsageError
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from harness.tables.claim_rows import ReproduceRow, rows_from_records
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from gapless.arms import Choices
-    from gapless.reproduce import ClaimRun
-    from harness.bench.events import Progress
+    from gapless.published_runs import ClaimRun
+    from harness.bench.child_events import Progress
     from harness.bench.plan import BenchPlan
-    from harness.records import Claim, RunRecord
+    from harness.record.records import Claim, RunRecord
 
 MIN_BUDGET_S = 4.0
 """Less than this leaves too few blocks to say anything."""
@@ -77,11 +78,13 @@ def sweep_claims(
     """Run each in turn within `seconds` in all, sharing what is left evenly among those to come.
 
     `thorough` warms up longer and, after the timed blocks, measures memory and counts syncs. A run
-    that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`.
+    that cannot take place leaves its reason in `needs` and the others go on. Raises `StoreError`,
+    and `UsageError` where none can take place.
 
     Narrow runs on a CPU compute on one thread: their ops are too small to share, and the reload
     needs a core to copy on beside it.
     """
+    require_timing()
     sweep, overhead_s, deadline_s = Sweep(), FIRST_OVERHEAD_S, now() + seconds
     with Interrupts() as interrupts:
         for number, run in enumerate(runs):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.tables import Table
+from harness.tables.grid import Table
 
 if TYPE_CHECKING:
     from harness.audit.trace import AuditComparison, HtaNumbers

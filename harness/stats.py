@@ -31,7 +31,16 @@ from functools import cache
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
-from harness.records import PHASES, Arm, Comparison, Phase, Sample, Source, Throughput, Verdict
+from harness.record.records import (
+    PHASES,
+    Arm,
+    Comparison,
+    Phase,
+    Sample,
+    Source,
+    Throughput,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from harness.records import ScenarioRecord
+    from harness.record.records import ScenarioRecord
 
 VariantRole = Literal["baseline", "published", "beyond", "peer", "reference"]
 

@@ -25,7 +25,7 @@ from harness.workload import Variant
 from optimizations.copy_engine import CopyEngine, open_copy_engine
 from optimizations.host_pool import HostPool
 from optimizations.input_offload import InputOffloader, OffloadPolicy, StoredInput
-from optimizations.parity import same_order_tolerance
+from optimizations.tolerances import same_order_tolerance
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:

@@ -111,8 +111,6 @@ def grouped_obstacle(experts: Any) -> str | None:
     CUDA torch's own fallback reads the offsets once.
     """
     weight = down_projection(experts).weight
-    if not hasattr(F, "grouped_mm") and not hasattr(torch, "_grouped_mm"):
-        return "this torch has no grouped matmul"
     if weight.dim() != 3 or not weight.dtype.is_floating_point:
         return "grouped matmul takes unquantised stacks of expert weights"
     row_bytes = [size * weight.element_size() for size in weight.shape[1:]]
@@ -124,9 +122,7 @@ def grouped_obstacle(experts: Any) -> str | None:
 
 
 def _grouped_mm(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """By the public name where torch has it, by the older one otherwise."""
-    function: Callable[..., torch.Tensor] = getattr(F, "grouped_mm", None) or torch._grouped_mm
-    return function(rows, weight, offs=ends)
+    return F.grouped_mm(rows, weight, offs=ends)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch leaves it untyped

@@ -22,7 +22,7 @@ from optimizations.moe_experts import (
     expert_modules,
     grouped_obstacle,
 )
-from optimizations.parity import other_order_tolerance, same_order_tolerance
+from optimizations.tolerances import other_order_tolerance, same_order_tolerance
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:

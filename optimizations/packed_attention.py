@@ -102,8 +102,6 @@ def varlen_obstacle(
         return "varlen kernels have no attention sinks; use attention='sdpa-mask'"
     if has_flash_attn():
         return None
-    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
-        return "neither flash-attn nor torch.nn.attention.varlen (torch >= 2.10) is installed"
     if dropout:
         return "torch.nn.attention.varlen has no dropout; install flash-attn or set it to 0"
     if window and "window_size" not in _torch_varlen_parameters():
@@ -151,8 +149,13 @@ def _torch_varlen_kernel(
 ) -> torch.Tensor:
     from torch.nn.attention import varlen
 
-    options: dict[str, Any] = {"scale": settings.scaling}
-    # The first releases say `is_causal`, later ones a window of which causal is a case.
+    options: dict[str, Any] = {}
+    # The first releases scale by the head size alone and say `is_causal`; later ones take a window,
+    # of which causal is a case.
+    if "scale" in parameters:
+        options["scale"] = settings.scaling
+    elif settings.scaling is not None:
+        query = query * (settings.scaling * query.shape[-1] ** 0.5)
     if "window_size" in parameters:
         options["window_size"] = _causal_window(settings.window)
     else:

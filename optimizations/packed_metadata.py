@@ -32,7 +32,7 @@ from optimizations.packed_attention import (
     dense_attention,
     varlen_obstacle,
 )
-from optimizations.parity import other_order_tolerance, same_order_tolerance
+from optimizations.tolerances import other_order_tolerance, same_order_tolerance
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
@@ -93,8 +93,6 @@ class PackedMetadata:
         if target is None:
             return f"{type(model).__name__} holds no transformers model"
         config = target.config.get_text_config()
-        if getattr(config, "num_attention_heads", None) is None:
-            return f"{type(target).__name__} has no attention"
         if variant == "library":
             return _library_obstacle(target, config)
         if getattr(config, "attn_logit_softcapping", None) is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.errors import UsageError
-from harness.records import InputSummary, ScenarioRecord
+from harness.record.records import InputSummary, ScenarioRecord
 from scenarios.batches import make_batches
 from scenarios.build import (
     prepare_training,
@@ -16,19 +16,19 @@ from scenarios.build import (
     random_model,
     stock_attention,
 )
+from scenarios.build_options import PACKED_ATTENTION, RANDOM, BuildOptions
+from scenarios.causal_lm import ModelWorkload
 from scenarios.configuration import changed, library_config
 from scenarios.narrow import narrow, resize, widths_for
-from scenarios.options import PACKED_ATTENTION, RANDOM, BuildOptions
 from scenarios.sizes import changed_sizes, check_asked, describe, describe_built
 from scenarios.tokens import load_tokenizer
-from scenarios.workload import ModelWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from scenarios.catalogue import Scenario
+    from scenarios.scenario_facts import ScenarioFacts
 
 FULL_LOSS_CHUNK_TOKENS = 4096
 """At full size: 2.5 GB of float32 logits at a time with a vocabulary of 151,936."""
@@ -51,7 +51,7 @@ class _Plan:
     device: torch.device
 
 
-def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
+def build_workload(scenario: ScenarioFacts, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
@@ -76,11 +76,10 @@ def build_workload(scenario: Scenario, options: BuildOptions) -> ModelWorkload:
     )
 
 
-def build_shapes(scenario: Scenario) -> PreTrainedModel:
-    """The scenario's model, narrow and with memory for weights only, to ask what applies to it."""
+def build_shapes(scenario: ScenarioFacts) -> PreTrainedModel:
+    """The scenario's model, narrow and without weights (on `meta`), to ask what applies to it."""
     options = BuildOptions(device="meta")
-    # On a CPU, since a fix that copies to the host has no work on `meta`.
-    return _model(_plan(scenario, options), options).to_empty(device="cpu")
+    return _model(_plan(scenario, options), options)
 
 
 def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
@@ -107,7 +106,7 @@ def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
     return model
 
 
-def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
+def _plan(scenario: ScenarioFacts, options: BuildOptions) -> _Plan:
     device = _device(options.device)
     published = library_config(scenario.facts)
     changes: dict[str, Any] = {}
@@ -150,7 +149,7 @@ def _plan(scenario: Scenario, options: BuildOptions) -> _Plan:
 
 
 def _check_narrow(
-    scenario: Scenario, published: PreTrainedConfig, changes: Mapping[str, Any]
+    scenario: ScenarioFacts, published: PreTrainedConfig, changes: Mapping[str, Any]
 ) -> None:
     try:
         library_config(changed(scenario.facts, published, changes))
@@ -172,7 +171,7 @@ def _device(name: str) -> torch.device:
 
 
 def _record(
-    scenario: Scenario,
+    scenario: ScenarioFacts,
     options: BuildOptions,
     plan: _Plan,
     model: PreTrainedModel,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.errors import UsageError
-from harness.records import InputSummary
-from scenarios.documents import SAMPLE, read_documents
+from harness.record.records import InputSummary
+from scenarios.document_files import SAMPLE, read_documents
 from scenarios.packing import Row, pack, position_ids
 
 if TYPE_CHECKING:

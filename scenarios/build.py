@@ -14,7 +14,7 @@ from scenarios.sizes import expert_modules
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from scenarios.options import Adapter
+    from scenarios.build_options import Adapter
 
 LORA_RANK = 16
 
@@ -121,8 +121,7 @@ def _add_lora(model: PreTrainedModel) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise UsageError(
-            "The adapter `lora` needs peft, which is not installed; "
-            "run `pip install 'gapless[qlora]'`."
+            "The adapter `lora` needs peft, which is not installed; run `pip install peft`."
         ) from error
     config = LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=_adapted(model))
     # In place, so that the model keeps its class and module names; it freezes all other weights.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedConfig
 
-    from scenarios.options import Purpose
+    from scenarios.build_options import Purpose
 
 
 _HIDDEN_TOO = re.compile(r"(_dim|_size|_width|^d_model)$")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.records import Claim
+from harness.record.records import Claim
 
 if TYPE_CHECKING:
-    from harness.records import Phase
+    from harness.record.records import Phase
 
 ARTICLE = (
     "Unsloth blog, 'How to Make LLM Training Faster with Unsloth and NVIDIA', May 2026; "

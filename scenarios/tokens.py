@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import UsageError
-from scenarios.options import RANDOM
+from scenarios.build_options import RANDOM
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from scenarios.documents import Document
+    from scenarios.document_files import Document
 
 BYTES = "bytes"
 

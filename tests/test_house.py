@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -38,3 +39,24 @@ def test_import_directions_are_part_of_make_test() -> None:
     lint = makefile.split("\nlint:")[1].split("\n\n")[0]
     assert "lint-imports" in lint
     assert makefile.split("\ntest:")[1].split("##")[0].split() == ["lint"]
+
+
+def test_every_picture_is_on_a_page_and_can_be_taken_again() -> None:
+    from tests.browser.screenshots import SHOTS
+
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    pictures = {path.name for path in (ROOT / "docs" / "img").glob("*.png")}
+    assert pictures == {f"{name}.png" for _, name, _, _ in SHOTS}
+    assert {name for name in pictures if f"img/{name}" not in text} == set()
+
+
+def test_what_a_store_keeps_for_itself_is_not_in_git() -> None:
+    ignored = (ROOT / ".gitignore").read_text().split()
+    assert "/results/*" in ignored
+    tracked = subprocess.run(
+        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if tracked.returncode:
+        pytest.skip("this copy of the project is no git checkout")
+    assert not [name for name in tracked.stdout.split() if "/." in name]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from dashboard.charts.bars import Band, Bar, interval_bars
 from dashboard.charts.claims import AXIS
 from dashboard.charts.style import VERDICT_MARK
-from harness import figures
-from harness.records import PHASES, Phase
+from harness.record.records import PHASES, Phase
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dashboard.charts.style import Figure
     from dashboard.rows.ab import ArmRow, StepRow
-    from harness.records import Verdict
+    from harness.record.records import Verdict
 
 
 def speedup_chart(

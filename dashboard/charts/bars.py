@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
-    from harness.records import Source
+    from harness.record.records import Source
 
 BAND_TITLE_PX = 24
 TEXT_LINE_PX = 17

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Source, Verdict
+    from harness.record.records import Source, Verdict
 
 
 Figure: TypeAlias = "dict[str, Any]"

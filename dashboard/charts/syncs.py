@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from dashboard.charts.bars import Band, Bar, interval_bars
 from dashboard.charts.style import SEQUENTIAL, layout
 from dashboard.plain import chart_text
-from harness import figures
-from harness.records import PHASES
+from harness.record.records import PHASES
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.charts.style import Figure
     from dashboard.rows.syncs import CountRow, SiteRow
-    from harness.records import Source
+    from harness.record.records import Source
 
 TREE_HEIGHT_PX = 420
 

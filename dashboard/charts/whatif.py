@@ -9,7 +9,7 @@ from dashboard.charts.bars import Band, Bar, interval_bars
 from dashboard.charts.claims import AXIS
 from dashboard.charts.style import SEQUENTIAL, layout
 from dashboard.plain import chart_text
-from harness import figures
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

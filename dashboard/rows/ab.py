@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dashboard.facets import gpu_name
 from dashboard.rows.listed import Columns
-from dashboard.snapshot import gpu_name
-from harness import figures
-from harness.records import PHASES, Comparison, Phase, Record, Source, Verdict
-from harness.run_tables import noise_floor, parity_of, parity_text, speedup_text
+from harness.record.records import PHASES, Comparison, Phase, Record, Source, Verdict
 from harness.stats import block_speedups, compare
+from harness.tables import figures
+from harness.tables.run_tables import noise_floor, parity_of, parity_text, speedup_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Arm, RunRecord, Sample
+    from harness.record.records import Arm, RunRecord, Sample
 
 
 class ArmRow(Record, frozen=True, kw_only=True):

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dashboard.facets import gpu_name
 from dashboard.rows.ab import arm_rows
 from dashboard.rows.listed import Columns
-from dashboard.snapshot import gpu_name
-from harness.records import Phase, Record
+from harness.record.records import Phase, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dashboard.rows.ab import ArmRow
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 CLOCK_TOLERANCE = 0.05
 """Highest SM clocks further apart than this make two runs incomparable."""

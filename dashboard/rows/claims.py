@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from dashboard.facets import gpu_name
 from dashboard.rows.listed import Columns
-from dashboard.snapshot import gpu_name
-from harness import figures
-from harness.claim_rows import claim_row, modelled_speedups, published_text
-from harness.records import Claim, Phase, Record, Source, Verdict
-from harness.run_tables import parity_text, speedup_text
+from harness.record.records import Claim, Phase, Record, Source, Verdict
+from harness.tables import figures
+from harness.tables.claim_rows import claim_row, modelled_speedups, published_text
+from harness.tables.run_tables import parity_text, speedup_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Comparison, RunRecord
+    from harness.record.records import Comparison, RunRecord
 
 Against = Literal["below", "within", "above"]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dashboard.rows.listed import Columns
-from harness import figures
-from harness.audit.trace.audit import analyse
 from harness.audit.trace.columns import CUDA_SYNC, KERNEL, MEMCPY
-from harness.audit.trace.intervals import Intervals
-from harness.audit.trace.timeline import communication_names
-from harness.records import Record
+from harness.audit.trace.device_timeline import communication_names
+from harness.audit.trace.trace_audit import analyse
+from harness.clock.intervals import Intervals
+from harness.record.records import Record
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.audit.trace.audit import Analysis
     from harness.audit.trace.columns import Trace
+    from harness.audit.trace.trace_audit import Analysis
 
 Work = Literal["compute", "copy", "communication", "other"]
 Spans = tuple[tuple[float, float], ...]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from harness.records import Record
-from harness.tables import Table, to_csv
+from harness.record.records import Record
+from harness.tables.grid import Table, to_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dashboard.facets import gpu_name
 from dashboard.rows.listed import Columns
-from dashboard.snapshot import gpu_name
-from harness import figures
-from harness.records import Phase, Record
-from harness.tables import Table
+from harness.record.records import Phase, Record
+from harness.tables import figures
+from harness.tables.grid import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Parity, RunRecord, Sample
+    from harness.record.records import Parity, RunRecord, Sample
 
 MAX_DRAWN_SAMPLES = 4_000
 """More points are thinned evenly: the order stays visible and the page stays quick."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.rows.listed import Columns
-from harness import figures
-from harness.records import Phase, Record, Source
+from harness.record.records import Phase, Record, Source
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.attachments import ArmAudit
-    from harness.audit.report import AuditReport, RedundantGroup, Site
-    from harness.records import RunRecord
+    from harness.record.attachments import ArmAudit
+    from harness.record.audit_report import AuditReport, RedundantGroup, Site
+    from harness.record.records import RunRecord
 
 
 class CountRow(Record, frozen=True, kw_only=True):
@@ -38,6 +38,7 @@ class SiteRow(Record, frozen=True, kw_only=True):
     module: str
     op: str
     kind: str
+    """Of the finding that speaks about it."""
     phase: str
     before: float
     """Syncs per step in the baseline."""
@@ -156,7 +157,7 @@ def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> Sit
         code=site.code or "",
         module=site.module or figures.UNKNOWN,
         op=site.op,
-        kind=site.kind,
+        kind=site.name,
         phase=site.phase,
         before=_syncs(old),
         after=_syncs(new) if audited else None,
@@ -165,7 +166,7 @@ def _site_row(old: Sequence[Site], new: Sequence[Site], *, audited: bool) -> Sit
         exposed_before_ms=exposed_ms,
         exposed_after_ms=0.0 if gone and exposed_ms else _total([s.exposed_ms for s in new]),
         growth=site.growth or figures.UNKNOWN,
-        remedy=site.remedy or "",
+        remedy=site.remedy or site.kind.remedy,
     )
 
 

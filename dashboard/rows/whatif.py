@@ -6,16 +6,16 @@ import math
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dashboard.facets import gpu_name
 from dashboard.rows.ab import arm_rows
 from dashboard.rows.listed import Columns
-from dashboard.snapshot import gpu_name
-from harness import figures
-from harness.records import Phase, Record, Verdict
+from harness.record.records import Phase, Record, Verdict
+from harness.tables import figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import RunRecord, ScenarioRecord
+    from harness.record.records import RunRecord, ScenarioRecord
 
 
 class WhatIfRow(Record, frozen=True, kw_only=True):

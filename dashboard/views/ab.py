@@ -18,11 +18,11 @@ from dashboard.charts.style import encodings_used
 from dashboard.plain import markdown_text
 from dashboard.rows import ab, across
 from dashboard.rows.listed import rows_csv
-from harness.records import PHASES
+from harness.record.records import PHASES
 
 if TYPE_CHECKING:
     from dashboard.snapshot import Snapshot
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 MAX_RUNS = 40
 MAX_OVERVIEW = 8

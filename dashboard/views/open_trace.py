@@ -11,11 +11,11 @@ from dashboard.lane_view import show_timelines
 from dashboard.plain import markdown_text
 from dashboard.site_tables import show_audits
 from dashboard.trace_child import MAX_UPLOAD_BYTES, audit_upload
-from harness import figures
-from harness.attachments import ArmAudit
-from harness.audit.report import AuditReport, to_json
 from harness.errors import GaplessError
-from harness.tables import Table, to_csv
+from harness.record.attachments import ArmAudit
+from harness.record.audit_report import AuditReport, to_json
+from harness.tables import figures
+from harness.tables.grid import Table, to_csv
 
 if TYPE_CHECKING:
     from dashboard.trace_worker import TraceAudit

@@ -10,17 +10,17 @@ import streamlit as st
 from dashboard import shown
 from dashboard.charts.ab import speedup_chart
 from dashboard.charts.run import samples_chart
+from dashboard.facets import facets_of
 from dashboard.plain import markdown_text
 from dashboard.rows import ab, run
 from dashboard.rows.listed import rows_csv
-from dashboard.snapshot import facets_of
-from harness.records import PHASES, Parity
-from harness.run_tables import headline
-from harness.tables import to_csv
+from harness.record.records import PHASES, Parity
+from harness.tables.grid import to_csv
+from harness.tables.run_tables import headline
 
 if TYPE_CHECKING:
     from dashboard.snapshot import Snapshot
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 MAX_LISTED = 500
 

@@ -11,7 +11,7 @@ from dashboard.rows import syncs
 from dashboard.rows.listed import rows_csv
 from dashboard.site_tables import show_audits
 from harness.errors import StoreError
-from harness.store import Store
+from harness.record.store import Store
 
 MAX_RUNS = 200
 

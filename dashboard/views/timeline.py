@@ -12,7 +12,7 @@ from dashboard.lane_view import show_timelines, window_key
 from dashboard.plain import markdown_text, without_folder
 from dashboard.trace_child import audit_upload
 from harness.errors import GaplessError
-from harness.store import Store
+from harness.record.store import Store
 
 if TYPE_CHECKING:
     from dashboard.filters import Filters

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gapless.fixing import FixResult
-    from harness.audit.emulated import Mode
-    from harness.audit.report import AuditReport
-    from harness.tables import Table
-    from scenarios.catalogue import Scenario
+    from harness.audit.emulated.emulated_audit import Mode
+    from harness.record.audit_report import AuditReport
+    from harness.tables.grid import Table
+    from scenarios.scenario_catalogue import Scenario
 
 PIPE_WIDTH = 120
 """Width where the output is no terminal."""
@@ -169,7 +169,7 @@ def command(
         )
     if routing not in ("uniform", "skewed"):
         raise UsageError(f"--routing {routing} is unknown; choose uniform or skewed.")
-    from harness.audit.clocked import ClockOptions
+    from harness.audit.emulated.audit_clock import ClockOptions
 
     emulation: dict[str, Any] = {
         "gpu": gpu,
@@ -239,8 +239,8 @@ class _Shown:
     gate: bool = False
 
     def report(self, report: AuditReport) -> None:
-        from harness.audit.render import print_report
-        from harness.audit.report import to_json
+        from harness.record.audit_report import to_json
+        from harness.tables.audit_text import print_report
 
         if self.baseline is not None:
             self._new(report, self.baseline)
@@ -253,9 +253,9 @@ class _Shown:
         """Only what is new; exits 1 where that is asked for."""
         import msgspec
 
-        from harness.audit.baseline import new_sites
-        from harness.audit.render import print_report
-        from harness.audit.report import to_json
+        from harness.audit.known_sites import new_sites
+        from harness.record.audit_report import to_json
+        from harness.tables.audit_text import print_report
 
         sites = new_sites(report, baseline)
         places = {(site.file, site.line) for site in sites}
@@ -275,8 +275,8 @@ class _Shown:
             raise typer.Exit(1)
 
     def table(self, table: Table, document: object) -> None:
-        from gapless.documents import indented
-        from gapless.tables import print_table
+        from gapless.json_documents import indented
+        from gapless.terminal_tables import print_table
 
         print_table(table)
         if self.json:
@@ -284,7 +284,7 @@ class _Shown:
 
 
 def _baseline(path: str | None) -> AuditReport | None:
-    from harness.audit.baseline import read_baseline
+    from harness.audit.known_sites import read_baseline
 
     return None if path is None else read_baseline(path)
 
@@ -339,7 +339,7 @@ def _scenario(
     emulation: dict[str, Any],
 ) -> AuditReport:
     from gapless.scenario_audit import audit_scenario
-    from scenarios.options import BuildOptions
+    from scenarios.build_options import BuildOptions
 
     return audit_scenario(
         scenario,

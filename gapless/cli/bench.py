@@ -29,7 +29,7 @@ from harness.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from gapless.arms import Choices
     from harness.bench.plan import BenchPlan
-    from harness.records import Arm, RunRecord
+    from harness.record.records import Arm, RunRecord
 
 
 def command(
@@ -115,9 +115,9 @@ def command(
     half_width = parse_precision(precision)
     check_keeping(store, no_store)
 
+    from gapless.bench_run import applicable, default_device, make_plan, variants_of
     from gapless.configured import choose_scenario
-    from gapless.run import applicable, default_device, make_plan, variants_of
-    from scenarios.options import BuildOptions
+    from scenarios.build_options import BuildOptions
 
     chosen = choose_scenario(scenario, config)
     arms = _arms(
@@ -191,8 +191,8 @@ def _arms(
 def _print_plan(plan: BenchPlan, json: bool) -> None:
     import msgspec
 
-    from gapless.tables import print_table
-    from harness.tables import Table
+    from gapless.terminal_tables import print_table
+    from harness.tables.grid import Table
 
     toggled = tuple(dict.fromkeys(name for arm in plan.arms for name in arm.variants))
     rows = tuple(
@@ -210,14 +210,14 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
 
 
 def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
+    from gapless.bench_run import check_store, default_store, keep_run
     from gapless.cli.progress import show_progress
-    from gapless.documents import run_document
-    from gapless.run import check_store, default_store, keep_run
-    from gapless.tables import print_table
-    from harness.attachments import Attachments
+    from gapless.json_documents import run_document
+    from gapless.terminal_tables import print_table
     from harness.bench.interrupts import Interrupts
     from harness.bench.runner import run_plan
-    from harness.run_tables import run_tables
+    from harness.record.attachments import Attachments
+    from harness.tables.run_tables import run_tables
 
     root = (store or default_store()) if keep else None
     if root is not None:

@@ -23,13 +23,13 @@ def command(
 
     The profile takes the place of the catalogue's entry wherever the clock stands for this device.
     """
+    from gapless.bench_run import default_device
     from gapless.calibrate import calibrate_device, check_on_cpu
-    from gapless.run import default_device
-    from gapless.tables import print_table
-    from harness import figures
-    from harness.calibration import save_profile
+    from gapless.terminal_tables import print_table
+    from harness.clock.calibration import save_profile
     from harness.errors import UsageError
-    from harness.tables import Table
+    from harness.tables import figures
+    from harness.tables.grid import Table
 
     place = device or default_device()
     if check and place != "cpu":
@@ -55,6 +55,6 @@ def command(
         print_table(Table(("Workload", "Phase", "Modelled", "Measured", "Off by"), compared))
     print(f"Profile: {path}")
     if json:
-        from gapless.documents import indented
+        from gapless.json_documents import indented
 
         print(indented({"profile": profile, "checks": checks}))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from dashboard.filters import Filters
+from gapless.shipped import shipped_results
 from harness.errors import UsageError
 
 ScenarioFilter = Annotated[
@@ -76,5 +77,4 @@ def store_to_read(store: str | None) -> str:
     """The store given, `$GAPLESS_STORE`, `results` here, or the records that came with gapless."""
     if store or os.environ.get("GAPLESS_STORE"):
         return store or os.environ["GAPLESS_STORE"]
-    shipped = Path(__file__).resolve().parents[2] / "results"
-    return "results" if Path("results").is_dir() or not shipped.is_dir() else str(shipped)
+    return "results" if Path("results").is_dir() else str(shipped_results())

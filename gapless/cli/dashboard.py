@@ -49,7 +49,7 @@ def command(
         _require_login()
 
     import dashboard
-    from harness.store import Store
+    from harness.record.store import Store
 
     root = store_to_read(store)
     Store(root).listing()  # an unreadable store is told here, in one sentence

@@ -10,11 +10,11 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
 
     Its clock and noise floor say how small a difference it can tell apart.
     """
+    from gapless.bench_run import default_device
     from gapless.checkup import check_up, machine_lines
-    from gapless.documents import indented
-    from gapless.run import default_device
-    from gapless.tables import print_table
-    from harness.tables import Table
+    from gapless.json_documents import indented
+    from gapless.terminal_tables import print_table
+    from harness.tables.grid import Table
 
     checkup = check_up(device or default_device())
     print_table(Table(columns=("Fact", "Value"), rows=machine_lines(checkup)))

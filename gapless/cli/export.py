@@ -23,7 +23,7 @@ from gapless.cli.options import RedactOption, StoreOption
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from dashboard.export import PlotlyJs
+    from dashboard.html_export import PlotlyJs
 
 
 def command(
@@ -57,7 +57,7 @@ def command(
         raise UsageError(f"--plotlyjs {plotlyjs!r} is none; write inline, cdn or directory.")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)
 
-    from dashboard.export import collect, export_file, export_site
+    from dashboard.html_export import collect, export_file, export_site
     from dashboard.snapshot import take_snapshot
 
     snapshot = take_snapshot(store_to_read(store))

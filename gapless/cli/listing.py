@@ -16,9 +16,9 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
     Scenarios, optimizations and their variants, and for each whether this machine has what it
     needs.
     """
-    from gapless.documents import indented
+    from gapless.bench_run import default_device
     from gapless.inventory import take_inventory
-    from gapless.run import default_device
+    from gapless.json_documents import indented
 
     inventory = take_inventory(device or default_device())
     _print_scenarios(inventory)
@@ -28,8 +28,8 @@ def command(device: DeviceOption = None, json: JsonOption = False) -> None:
 
 
 def _print_scenarios(inventory: Inventory) -> None:
-    from gapless.tables import print_table
-    from harness.tables import Table
+    from gapless.terminal_tables import print_table
+    from harness.tables.grid import Table
 
     rows = tuple(
         (
@@ -47,8 +47,8 @@ def _print_scenarios(inventory: Inventory) -> None:
 
 
 def _print_variants(inventory: Inventory) -> None:
-    from gapless.tables import print_table
-    from harness.tables import Table
+    from gapless.terminal_tables import print_table
+    from harness.tables.grid import Table
 
     rows = tuple(
         (

@@ -79,13 +79,13 @@ def command(
     whose clock is a model. Nothing is measured.
     """
     from gapless.arms import parse_arms, parse_variants
+    from gapless.bench_run import applicable, check_store, default_store, variants_of
     from gapless.cli.progress import show_progress
     from gapless.configured import choose_scenario
     from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
-    from gapless.run import applicable, check_store, default_store, variants_of
-    from gapless.tables import print_table
+    from gapless.terminal_tables import print_table
     from harness.bench.interrupts import Interrupts
-    from harness.emulator.gpus import find_gpu
+    from harness.clock.gpus import find_gpu
 
     check_keeping(store, no_store)
     chosen = choose_scenario(scenario, config)
@@ -132,8 +132,8 @@ def command(
     if root is not None:
         print(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
     if json:
-        from gapless.documents import indented
-        from harness.records import SCHEMA_VERSION
+        from gapless.json_documents import indented
+        from harness.record.records import SCHEMA_VERSION
 
         print(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
     if interrupts.count:

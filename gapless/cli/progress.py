@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.bench.events import Progress
+    from harness.bench.child_events import Progress
 
 
 @contextmanager

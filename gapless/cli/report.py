@@ -52,8 +52,8 @@ def command(
         raise UsageError(f"--format {output!r} is none; write md, csv or json.")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)
 
+    from dashboard.markdown_report import csv_report, json_report, markdown_report
     from dashboard.redaction import redacted_run
-    from dashboard.report import csv_report, json_report, markdown_report
     from dashboard.snapshot import take_snapshot
 
     snapshot = take_snapshot(store_to_read(store))

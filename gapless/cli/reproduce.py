@@ -64,13 +64,13 @@ def command(
     usual_s = QUICK_SECONDS if quick else FULL_SECONDS
     limit_s = check_seconds(usual_s if seconds is None else seconds)
 
+    from gapless.bench_run import check_store, default_device, default_store, variants_of
     from gapless.cli.progress import show_progress
-    from gapless.reproduce import plan_runs, select_claims
-    from gapless.run import check_store, default_device, default_store, variants_of
+    from gapless.published_runs import plan_runs, select_claims
     from gapless.sweep import sweep_claims
-    from gapless.tables import print_table
-    from harness.claim_rows import reproduce_table
-    from harness.machine import describe_machine
+    from gapless.terminal_tables import print_table
+    from harness.machine.machine import describe_machine
+    from harness.tables.claim_rows import reproduce_table
     from scenarios.published import CLAIMS
 
     claims = select_claims(CLAIMS, only or ())
@@ -93,7 +93,7 @@ def command(
     print_table(reproduce_table(sweep.rows(claims)))
     _say_what_next(sweep, root)
     if json:
-        from gapless.documents import reproduce_document
+        from gapless.json_documents import reproduce_document
 
         print(reproduce_document(sweep.rows(claims), sweep.records))
     raise typer.Exit(sweep.exit_code)

@@ -7,6 +7,7 @@ the part of the stack above a module call is walked once per call.
 from __future__ import annotations
 
 import linecache
+import os
 import sysconfig
 from enum import IntEnum
 from functools import cache
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+from harness.origin import in_library, own_package
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -52,22 +55,19 @@ class Place(NamedTuple):
         return linecache.getline(self.file, self.line).strip() or None
 
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _TORCH_LIBRARY = tuple(
-    str(Path(_TORCH, *parts))
-    for parts in (
-        ("distributions",), ("optim",), ("amp",), ("cuda", "amp"), ("nn", "functional.py"),
-        ("functional.py",), ("nn", "utils"), ("nn", "init.py"), ("nn", "modules", "loss.py"),
-        ("nn", "modules", "rnn.py"), ("distributed",), ("utils", "data"), ("_tensor_str.py",),
+    f"{_TORCH}{part.replace('/', os.sep)}"
+    for part in (
+        "distributions/", "optim/", "amp/", "cuda/amp/", "nn/functional.py", "functional.py",
+        "nn/utils/", "nn/init.py", "nn/modules/loss.py", "nn/modules/rnn.py", "distributed/",
+        "utils/data/", "_tensor_str.py",
     )
 )  # fmt: skip
 """Parts of torch whose lines explain a wait to its user."""
-_PLUMBING = tuple(
-    {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), _TORCH}
-    | {str(Path(__file__).parents[1])}
-)
-_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-_FRONT_DOOR = str(Path(__file__).parents[2] / "gapless")
+_STDLIB = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+_PLUMBING = frozenset({"gapless", "harness"})
+"""Packages of this project that stand around the step; the others hold steps of their own."""
 
 
 class CodeBook:
@@ -102,11 +102,11 @@ class CodeBook:
             return Code.ENGINE
         if file.startswith(_TORCH_LIBRARY):
             return Code.LIBRARY
-        if file.startswith(("<frozen", _FRONT_DOOR)):
+        if file.startswith(("<frozen", _TORCH)) or own_package(file) in _PLUMBING:
             return Code.SKIP
-        if file.startswith(_INSTALLED):
-            return Code.SKIP if file.startswith(_TORCH) else Code.LIBRARY
-        if file.startswith(_PLUMBING):
+        if in_library(file):
+            return Code.LIBRARY
+        if file.startswith(_STDLIB):
             return Code.SKIP
         if file.startswith("<"):
             # Generated code (dataclasses, namedtuples) has no source; a notebook cell does.

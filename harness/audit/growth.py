@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.audit.report import AuditReport, Site
+    from harness.record.audit_report import AuditReport, Site
 
 Identity = tuple[object, ...]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sysconfig
-from pathlib import Path
+import os
 
-import harness
-from harness.audit.report import AuditReport, from_json, to_json
+from harness.origin import import_folders
+from harness.record.audit_report import AuditReport, from_json, to_json
 
 
 def portable(report: AuditReport) -> AuditReport:
@@ -16,7 +15,6 @@ def portable(report: AuditReport) -> AuditReport:
     Records are shared, and where a user keeps their files is nobody's business.
     """
     text = to_json(report)
-    home = str(Path(harness.__file__).resolve().parent.parent)
-    for folder in (sysconfig.get_path("purelib"), home):
-        text = text.replace(json.dumps(f"{folder}/")[1:-1], "")
+    for folder in import_folders():
+        text = text.replace(json.dumps(f"{folder}{os.sep}")[1:-1], "")
     return from_json(text)

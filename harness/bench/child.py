@@ -11,7 +11,6 @@ import ctypes
 import errno
 import faulthandler
 import os
-import resource
 import signal
 import sys
 import sysconfig
@@ -22,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.bench.events import Event, Failed, Stage, encode
+from harness.bench.child_events import Event, Failed, Stage, encode
 from harness.bench.plan import BenchPlan
 from harness.errors import GaplessError, UsageError
+from harness.origin import in_library, own_package
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,6 +135,8 @@ def _write_all(fd: int, content: bytes) -> None:
 
 def _limit_memory(limit_bytes: int | None) -> None:
     if limit_bytes is not None:
+        import resource  # Windows has none
+
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
@@ -147,8 +149,13 @@ def _first_line(error: BaseException) -> str:
 def _place(error: BaseException) -> str:
     """The innermost frame that is neither Python's nor an installed package's."""
     frames = traceback.extract_tb(error.__traceback__)
-    installed = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-    own = [frame for frame in frames if not frame.filename.startswith((*installed, "<"))]
+    python = f"{sysconfig.get_path('stdlib')}{os.sep}"
+    own = [
+        frame
+        for frame in frames
+        if own_package(frame.filename)
+        or not (frame.filename.startswith(("<", python)) or in_library(frame.filename))
+    ]
     frame = (own or list(frames))[-1]
     return f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
 

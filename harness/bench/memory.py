@@ -22,13 +22,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.records import MemoryPeak
+from harness.record.records import MemoryPeak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from harness.records import Phase, Source
+    from harness.record.records import Phase, Source
     from harness.workload import Workload
 
 MemoryKind = Literal["cuda-allocator", "tensor-bytes", "rss", "modelled"]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness.bench.state import restore_buffers, seed_everything, snapshot_buffers
-from harness.records import Parity
+from harness.bench.training_state import restore_buffers, seed_everything, snapshot_buffers
+from harness.record.records import Parity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from harness.errors import UsageError
-from harness.records import Arm, Claim, Phase, Record, ScenarioRecord
+from harness.record.records import Arm, Claim, Phase, Record, ScenarioRecord
 
 
 class BenchPlan(Record, frozen=True, kw_only=True):
@@ -54,8 +54,8 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     timeout_s: float | None = None
     """Seconds after which the child is killed; `None` is twice the budget plus twenty minutes."""
     backend: str | None = None
-    """`package.module:function` that opens a `harness.bench.backend.Backend` for `device`; `None`
-    chooses by the scheme of `device`."""
+    """`package.module:function` that opens a `harness.bench.timed_device.Backend` for `device`;
+    `None` chooses by the scheme of `device`."""
     sync_probe: str | None = None
     """`package.module:function` that makes a `harness.bench.sync_probe.SyncProbe`, called with the
     plan once an arm at the very end; `None` takes the backend's own, which a CPU has not."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from harness.bench.child import STOP_LINE
-from harness.bench.events import Event, decode
+from harness.bench.child_events import Event, decode
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.audit.findings.catalogue import with_findings
 from harness.audit.portable import portable
-from harness.audit.trace.audit import Analysis, analyse, report_of
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.load import load_trace
+from harness.audit.trace.trace_audit import Analysis, analyse, report_of
 from harness.bench.sync_probe import SyncsSeen
-from harness.records import Overlap, Phase, Source, SyncCount
+from harness.clock.intervals import Intervals
+from harness.findings.finding_catalogue import with_findings
+from harness.record.records import Overlap, Phase, Source, SyncCount
 
 if TYPE_CHECKING:
     from harness.workload import Workload

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from harness.attachments import Attachments
-from harness.bench.assemble import Ending, Seen, assemble_record
-from harness.bench.events import Progress
+from harness.bench.child_events import Progress
 from harness.bench.interrupts import Interrupts
 from harness.bench.process import ChildProcess
+from harness.bench.run_assembly import Ending, Seen, assemble_record
+from harness.errors import UsageError
+from harness.record.attachments import Attachments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.bench.plan import BenchPlan
-    from harness.records import RunRecord, Sample
+    from harness.record.records import RunRecord, Sample
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.1
+
+
+def require_timing() -> None:
+    """Raise `UsageError` where no run can be timed: the child is steered as POSIX systems do it."""
+    if sys.platform == "win32":
+        raise UsageError(
+            "Timed and modelled runs need Linux or macOS, and this is Windows: run this command in "
+            "WSL 2; `gapless audit`, `list`, `export`, `report` and `dashboard` work here."
+        )
 
 
 def run_plan(
@@ -41,8 +52,10 @@ def run_plan(
     where they are known.
 
     Out of memory, a crash, a kill and an exception become a record that says so and keeps what was
-    measured. Raises `UsageError` where the plan asks for something that does not exist here.
+    measured. Raises `UsageError` where the plan asks for something that does not exist here, and
+    on Windows.
     """
+    require_timing()
     began, start_s = datetime.now(UTC), time.monotonic()
     seen = Seen(attachments=attachments or Attachments())
     if interrupts is None:

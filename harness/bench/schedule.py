@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harness.bench.events import EndCause
+    from harness.bench.child_events import EndCause
 
 _RECHECK_GROWTH = 1.15
 _WORST_OF_LAST = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
-    from harness.records import Overlap, SyncCount
+    from harness.record.audit_report import AuditReport
+    from harness.record.records import Overlap, SyncCount
     from harness.workload import Workload
 
 

@@ -1,1 +1,1 @@
-"""The accelerator that does not exist: tensors, what torch.cuda answers, sync rules, a clock."""
+"""An accelerator that does not exist: its tensors, its answers to torch.cuda, its sync rules."""

@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator.absent import patch_absent
-from harness.emulator.attention import register_attention
-from harness.emulator.autocast import patch_autocast
-from harness.emulator.backend import emulated_device, set_available
-from harness.emulator.backward_errors import patch_backward
-from harness.emulator.choices import Choices
-from harness.emulator.composites import patch_composites
-from harness.emulator.cuda_api import patch_cuda, patch_tensors
-from harness.emulator.cuda_extras import patch_cuda_extras
-from harness.emulator.cuda_streams import StreamApi
-from harness.emulator.derivatives import patch_derivatives
-from harness.emulator.dispatch import Dispatcher
-from harness.emulator.eager_compile import patch_compile
-from harness.emulator.flex_attention import patch_flex_attention
-from harness.emulator.gpus import GpuSpec, find_gpu
-from harness.emulator.interrupts import interrupts_at_safe_places
-from harness.emulator.layouts import LayoutTable
-from harness.emulator.libraries import libraries_see_the_device
-from harness.emulator.memory import MemoryBook
-from harness.emulator.observers import Observers
-from harness.emulator.patches import Patches
-from harness.emulator.phases import PhaseTracker
-from harness.emulator.stand_ins import stand_ins
-from harness.emulator.streams import StreamBook
+from harness.clock.gpus import GpuSpec, find_gpu
+from harness.emulator.cuda.absent import patch_absent
+from harness.emulator.cuda.autocast import patch_autocast
+from harness.emulator.cuda.backward_errors import patch_backward
+from harness.emulator.cuda.cuda_api import patch_cuda, patch_tensors
+from harness.emulator.cuda.cuda_extras import patch_cuda_extras
+from harness.emulator.cuda.cuda_streams import StreamApi
+from harness.emulator.cuda.eager_compile import patch_compile
+from harness.emulator.cuda.flex_attention import patch_flex_attention
+from harness.emulator.cuda.libraries import libraries_see_the_device
+from harness.emulator.cuda.private_backend import emulated_device, set_available
+from harness.emulator.cuda.safe_interrupts import interrupts_at_safe_places
+from harness.emulator.cuda.stand_ins import stand_ins
+from harness.emulator.dispatch.derivatives import patch_derivatives
+from harness.emulator.dispatch.dispatcher import Dispatcher
+from harness.emulator.dispatch.observers import Observers
+from harness.emulator.dispatch.phases import PhaseTracker
+from harness.emulator.kernels.attention import register_attention
+from harness.emulator.rules.composites import patch_composites
+from harness.emulator.tensors.choices import Choices
+from harness.emulator.tensors.device_memory import MemoryBook
+from harness.emulator.tensors.layouts import LayoutTable
+from harness.emulator.tensors.patches import Patches
+from harness.emulator.tensors.stream_book import StreamBook
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from harness.emulator.capacity import ValuesLimit
-    from harness.emulator.clock import DeviceClock
-    from harness.emulator.events import Observer
+    from harness.emulator.device_clock import DeviceClock
+    from harness.emulator.tensors.capacity import ValuesLimit
+    from harness.emulator.tensors.op_events import Observer
 
 
 class EmulatedDevice:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from harness.emulator.work import runs_nothing
+from harness.clock.op_work import runs_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harness.emulator.events import Access, OpEvent
-    from harness.emulator.layouts import LayoutTable
-    from harness.emulator.streams import StreamAction
+    from harness.emulator.tensors.layouts import LayoutTable
+    from harness.emulator.tensors.op_events import Access, OpEvent
+    from harness.emulator.tensors.stream_book import StreamAction
 
 RaceKind = Literal["read before write", "write before read", "write before write"]
 Clock = dict[int, int]

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from optimizations.catalogue import NAMES, create
+from optimizations.optimization_catalogue import NAMES, create
 from tests.optimizations.tiny_models import (
     enable_checkpointing,
     logits_and_gradients,

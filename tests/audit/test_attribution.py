@@ -11,16 +11,16 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from harness.audit.emulated import audit_callable
-from harness.audit.intended import allow_sync
-from harness.audit.module_paths import common_path
-from harness.emulator.tensor import EmulatedTensor
+from harness.audit.emulated.emulated_audit import audit_callable
+from harness.audit.emulated.intended import allow_sync
+from harness.emulator.tensors.tensor import EmulatedTensor
 from harness.errors import UsageError, WorkloadError
+from harness.findings.module_paths import common_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.report import AuditReport, Site
+    from harness.record.audit_report import AuditReport, Site
 
 
 def audit(build: Callable[[], Callable[[], Any]], **options: Any) -> AuditReport:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.emulated_audit import audit_callable
 from tests.emulator.own_cases import OWN_CASES, OwnCase
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.audit.emulated import audit_target
+from harness.audit.emulated.emulated_audit import audit_target
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport, Site
+    from harness.record.audit_report import AuditReport, Site
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases"
 CASES = sorted(FOLDER.glob("*.py"))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import rnn
 from torch.utils.checkpoint import checkpoint
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.emulated_audit import audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

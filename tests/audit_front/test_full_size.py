@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from harness.audit.emulated import audit_callable
-from scenarios.catalogue import SCENARIOS, get
+from harness.audit.emulated.emulated_audit import audit_callable
 from scenarios.configuration import changed, library_config
 from scenarios.narrow import resize
+from scenarios.scenario_catalogue import SCENARIOS, get
 from scenarios.sizes import num_experts
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 EXPERTS = ("eager", "batched_mm", "grouped_mm")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
+from harness import origin
 from harness.audit.portable import portable
-from harness.audit.report import AuditReport, Site, to_json
+from harness.record.audit_report import AuditReport, Site, to_json
+from harness.record.sync_kinds import SyncKind
 
-HOME = Path(__file__).resolve().parent.parent.parent
+HOME = Path(origin.HOME)
 
 
 def test_paths_start_at_the_project_or_at_the_package() -> None:
@@ -16,7 +18,7 @@ def test_paths_start_at_the_project_or_at_the_package() -> None:
     library = Path(sysconfig.get_path("purelib")) / "transformers" / "masking_utils.py"
     site = Site(
         op="aten::item",
-        kind="scalar_read",
+        kind=SyncKind.SCALAR_READ,
         phase="forward",
         count_per_step=1,
         syncs_per_call=1,

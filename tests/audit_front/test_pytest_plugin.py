@@ -10,7 +10,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from gapless.sync_count import EmulatedSyncAudit
+    from gapless.sync_counters import EmulatedSyncAudit
 
 pytest_plugins = ["pytester"]
 

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.audit.growth import Growth, Sizes, fit_growth
-from harness.audit.render import report_html, report_text, short_path, sorted_sites
-from harness.audit.report import AuditReport, CopySummary, RedundantGroup, Site
+from harness.record.audit_report import AuditReport, CopySummary, RedundantGroup, Site
+from harness.record.sync_kinds import SyncKind
+from harness.tables.audit_text import report_html, report_text, short_path, sorted_sites
 
 
 def site(number: int, **changes: object) -> Site:
     fields: dict[str, object] = {
-        "op": "aten::item", "kind": "scalar_read", "phase": "forward",
+        "op": "aten::item", "kind": SyncKind.SCALAR_READ, "phase": "forward",
         "count_per_step": float(number), "syncs_per_call": 1.0, "file": f"/home/train_{number}.py",
         "line": number, "code": f"loss_{number}.item()", "function": "step",
     }  # fmt: skip
@@ -67,7 +68,7 @@ def test_every_part_of_a_report_is_shown_once() -> None:
     text = report_text(full, width=160)
     for part in (
         "2 steps, 6 syncs per step", "Per phase: forward 6", "2 h2d pageable blocking",
-        "1 x scalar_read at ", "log every 10 steps", "A sparse op has no rule.", "A stand-in ran.",
+        "1 x scalar-read at ", "log every 10 steps", "A sparse op has no rule.", "A stand-in ran.",
         "first at m.py:0", "and 4 more groups",
     ):  # fmt: skip
         assert text.count(part) == 1, part

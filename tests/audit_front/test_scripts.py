@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from harness.audit.script import audit_script
+from harness.audit.emulated.emulated_script import audit_script
 from harness.errors import UsageError, WorkloadError
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LAYERS = 3
@@ -80,6 +80,16 @@ def test_the_process_is_as_it_was() -> None:
     assert sys.path == path
     assert not torch.cuda.is_available() or torch.version.cuda
     sys.modules.pop("corpus")
+
+
+def test_data_parallel_training_over_nccl() -> None:
+    """NCCL itself needs real GPUs, in a build for CUDA as in one for the CPU."""
+    before = torch.distributed.is_nccl_available()
+    report = run("ddp.py")
+    assert report.steps == 2
+    assert syncs(report, code="total.item()") == 1
+    assert any("gloo in place of NCCL" in note for note in report.notes)
+    assert torch.distributed.is_nccl_available() is before
 
 
 def test_a_hugging_face_trainer() -> None:

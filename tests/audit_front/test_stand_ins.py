@@ -11,8 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.audit.emulated import EmulatedAudit, audit_callable
-from harness.emulator.packed_kernels import Attention, Packed, packed_backward, packed_forward
+from harness.audit.emulated.emulated_audit import EmulatedAudit, audit_callable
+from harness.emulator.kernels.packed_kernels import (
+    Attention,
+    Packed,
+    packed_backward,
+    packed_forward,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

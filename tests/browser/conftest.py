@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import browser, missing_browser, serving
 from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-TRACE = HERE.parent / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+TRACE = HERE.parent / "trace" / "data" / "a100_control_step1010.json.gz"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,21 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import ROOT, VIEWS, Visit, browser, missing_browser, serving, visit
 
-TRACE = ROOT / "tests" / "audit_trace" / "data" / "a100_control_step1010.json.gz"
-SHOTS = (
-    ("claims", "claims-light", 1400, "light"),
-    ("claims", "claims-dark", 1400, "dark"),
-    ("claims", "claims-phone", 390, "light"),
-    ("ab", "ab-light", 1400, "light"),
-    ("ab", "ab-phone", 390, "dark"),
-    ("syncs", "syncs-light", 1400, "light"),
-    ("timeline", "timeline-light", 1400, "light"),
-    ("whatif", "what-if-light", 1400, "light"),
-    ("run", "run-light", 1400, "light"),
-)
+TRACE = ROOT / "tests" / "trace" / "data" / "a100_control_step1010.json.gz"
+SHOTS = (("claims", "claims-light", 1400, "light"), ("timeline", "timeline-light", 1400, "light"))
 """View, file name, width in pixels, colour scheme."""
 MAX_HEIGHT = 1_500
 """Taller pages are cut: a picture in a text shows what is seen first."""

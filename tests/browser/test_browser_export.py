@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dashboard.export import collect, export_file, export_site
 from dashboard.filters import Filters
+from dashboard.html_export import collect, export_file, export_site
 from dashboard.snapshot import take_snapshot
 from tests.browser.browsing import visit
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
 # A selector and no function: the policy of the page forbids what would evaluate one.
 DRAWN = ".chart .main-svg"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import free_port, started, visit
 from tests.dashboard import synthetic
 
@@ -79,7 +79,7 @@ def test_a_login_is_asked_for_and_the_way_out_ends_it(
             login.wait_for(timeout=60_000)
             assert "Claims" not in seen.page.inner_text("body")
             with urllib.request.urlopen(f"{base}/api/runs", timeout=30) as answer:
-                assert b"gapless.run" not in answer.read()
+                assert b"gapless.bench_run" not in answer.read()
 
             login.click()
             seen.page.locator("input[name=sub]").fill("ada@example.com")

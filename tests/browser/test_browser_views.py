@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboard.first_visit import EARLY
-from harness.store import Store
+from harness.record.store import Store
 from tests.browser.browsing import ROOT, VIEWS, serving, visit
 from tests.dashboard import synthetic
 
-TRACE = ROOT / "tests" / "audit_trace" / "data" / "hta_alexnet_a100_cuda_sync_events.json.gz"
+TRACE = ROOT / "tests" / "trace" / "data" / "hta_alexnet_a100_cuda_sync_events.json.gz"
 TEXT_CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 LOADED = "performance.getEntriesByType('resource').map((one) => [one.name, one.startTime])"
 UNNAMED = """() => [...document.querySelectorAll('button, input, select, textarea, a[href]')]

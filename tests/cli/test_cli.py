@@ -33,12 +33,6 @@ def last_document(printed: str) -> dict:
     [
         (["bench", SCENARIO], "Say which arms in one way, and none was given"),
         (["bench", "qwen3-15b-packed", "--ladder"], "There is no scenario 'qwen3-15b-packed'; did"),
-        (["bench", "--ladder"], "Name what to build"),
-        (["bench", SCENARIO, "--config", "x.json", "--ladder"], "leave out the name or --config"),
-        (["bench", "--config", "gone.json", "--ladder"], "no configuration at gone.json"),
-        (["model", "--config", "gone.json", *MODEL[2:]], "no configuration at gone.json"),
-        (["audit", "--config", "gone.json"], "no configuration at gone.json"),
-        (["audit", "--config", "gone.json", "--scenario", SCENARIO], "Name one thing to audit"),
         (["bench", SCENARIO, "--ladder", "--grid"], "and --ladder and --grid were given"),
         (["bench", SCENARIO, "--arm", "x=y"], "'x' in the arm 'x=y' is no optimization"),
         (["bench", SCENARIO, "--ladder", "--toggle", "x"], "--toggle 'x' is no optimization"),
@@ -213,7 +207,7 @@ def test_a_store_that_cannot_be_written_is_named_before_measuring(capsys, tmp_pa
 
 
 def test_figures_are_shown_where_the_store_fails_after_the_run(capsys, monkeypatch) -> None:
-    from harness.store import Store
+    from harness.record.store import Store
 
     def full(store, run, samples, **_):
         raise StoreError("The store cannot take the run: the disk is full.")

@@ -12,7 +12,8 @@ from gapless.cli.output import EXIT_READER_GONE
 
 # What each prints, by whom: rich, plain print, print of more than a buffer holds, typer's help.
 PROGRAMS = {
-    "table": "from gapless.tables import print_table; from harness.tables import Table; "
+    "table": "from gapless.terminal_tables import print_table; "
+    "from harness.tables.grid import Table; "
     "print_table(Table(columns=('a',), rows=(('b',),)))",
     "print": "print('a line')",
     "long": "print('a line\\n' * 100_000)",

@@ -8,8 +8,8 @@ import pytest
 
 from gapless.factory import build, make_spec, outline
 from harness.errors import UsageError
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 TINY = BuildOptions(num_layers=1, tokens=64, documents=2, num_batches=1)
 

@@ -73,9 +73,10 @@ def test_the_core_alone_is_imported() -> None:
         "import sys\n"
         "for name in ('streamlit', 'plotly', 'psutil', 'pynvml', 'hypothesis', 'peft'):\n"
         "    sys.modules[name] = None\n"  # an import of it fails
-        "import gapless.gpu_check, gapless.sweep, gapless.reproduce, gapless.run, gapless.tables\n"
-        "import gapless.factory, harness.bench.child, harness.store, scenarios.published\n"
-        "assert gapless.run.variants_of()\n"
+        "import gapless.gpu_check, gapless.sweep, gapless.published_runs, gapless.bench_run\n"
+        "import gapless.terminal_tables\n"
+        "import gapless.factory, harness.bench.child, harness.record.store, scenarios.published\n"
+        "assert gapless.bench_run.variants_of()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.run import carry_out
+from gapless.bench_run import carry_out
 from harness.errors import StoreError
-from harness.store import Store
+from harness.record.store import Store
 from tests.toys.bench_toys import toy_plan
 
 if TYPE_CHECKING:

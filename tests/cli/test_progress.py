@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapless.cli.progress import show_progress
-from harness.bench.events import Progress
+from harness.bench.child_events import Progress
 
 
 def test_one_plain_line_a_stage(capsys) -> None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from gapless.reproduce import plan_runs, select_claims
-from harness.claim_rows import reproduce_table, rows_from_records
+from gapless.published_runs import plan_runs, select_claims
 from harness.errors import UsageError
-from harness.tables import to_markdown
+from harness.tables.claim_rows import reproduce_table, rows_from_records
+from harness.tables.grid import to_markdown
 from harness.workload import Variant
 from scenarios.published import CLAIMS
 from tests.toys.small_records import claim, comparison, parity, record
 
 if TYPE_CHECKING:
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 CHOICES = {
     "packed-metadata": (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gapless.arms import parse_arms
-from gapless.run import make_plan, variants_of
-from harness.bench.events import Event, Stage
+from gapless.bench_run import make_plan, variants_of
+from harness.bench.child_events import Event, Stage
 from harness.bench.session import measure
 from harness.workload import HasOptimizer
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
-from scenarios.workload import ModelWorkload
+from scenarios.build_options import BuildOptions
+from scenarios.causal_lm import ModelWorkload
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     import pytest

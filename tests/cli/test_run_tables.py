@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from gapless.documents import reproduce_document, run_document
-from gapless.tables import PIPE_WIDTH, print_table
-from harness.claim_rows import reproduce_table, rows_from_records
-from harness.records import MemoryPeak, SyncCount
-from harness.run_tables import parity_text, run_tables, speedup_text
+from gapless.json_documents import reproduce_document, run_document
+from gapless.terminal_tables import PIPE_WIDTH, print_table
+from harness.record.records import MemoryPeak, SyncCount
+from harness.tables.claim_rows import reproduce_table, rows_from_records
+from harness.tables.run_tables import parity_text, run_tables, speedup_text
 from tests.toys.small_records import claim, comparison, parity, record
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless import sweep as sweep_module
-from gapless.reproduce import plan_runs
+from gapless.published_runs import plan_runs
 from gapless.sweep import GRACE_S, MIN_BUDGET_S, Sweep, sweep_claims
-from harness.claim_rows import reproduce_table
 from harness.errors import UsageError
+from harness.tables.claim_rows import reproduce_table
 from harness.workload import Variant
 from tests.toys.small_records import claim, parity, record
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gapless.calibrate import calibrate_device, check_on_cpu, cpu_costs
-from harness.calibration_runs import WorkCounter
+from harness.clock.calibration_kernels import WorkCounter
 from harness.errors import UsageError
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from harness.audit.clocked import ClockOptions
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.audit_clock import ClockOptions
+from harness.audit.emulated.emulated_audit import audit_callable
 from harness.audit.trace import audit_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 HIDDEN = 1024
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from harness.emulator.clock import DeviceClock
-from harness.emulator.clock_figures import figures_of
-from harness.emulator.costs import catalogue_costs
+from harness.clock.clock_figures import figures_of
+from harness.clock.costs import catalogue_costs
+from harness.clock.gpus import find_gpu
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.gpus import find_gpu
+from harness.emulator.device_clock import DeviceClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

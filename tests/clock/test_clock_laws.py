@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emulator.clock import CEILING, Action, Changes, play
-from harness.emulator.clock_figures import figures_of
-from harness.emulator.costs import Costs, catalogue_costs
-from harness.emulator.events import Copy
-from harness.emulator.gpus import find_gpu
-from harness.emulator.timeline import QueueTimes, Timeline, WorkKind
-from harness.emulator.work import Matrix, Work
+from harness.clock.clock_figures import figures_of
+from harness.clock.costs import Costs, catalogue_costs
+from harness.clock.gpus import find_gpu
+from harness.clock.op_work import Matrix, Work
+from harness.clock.queue_timeline import QueueTimes, Timeline, WorkKind
+from harness.emulator.device_clock import CEILING, Action, Changes, play
+from harness.emulator.tensors.op_events import Copy
 
 COMPUTE, SIDE, UP, DOWN = range(4)
 """Streams: two that compute, and one for the copies of each direction."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.emulator.costs import Costs, catalogue_costs, interpolate
-from harness.emulator.gpus import find_gpu, gpu_names
-from harness.emulator.timeline import QueueTimes
-from harness.emulator.work import Matrix, Work, work_of
+from harness.clock.costs import Costs, catalogue_costs, interpolate
+from harness.clock.gpus import find_gpu, gpu_names
+from harness.clock.op_work import Matrix, Work, work_of
+from harness.clock.queue_timeline import QueueTimes
 from harness.errors import UsageError
 
 aten = torch.ops.aten
@@ -115,3 +115,28 @@ def test_a_measured_curve_takes_the_place_of_the_rates() -> None:
     assert priced.kernel_ns(Work("aten::add", "elementwise", 0, 10_000)) == 1000
     assert interpolate(curve, 10.0) == 100.0
     assert interpolate(curve, 1e6) == pytest.approx(100_000.0)
+
+
+def test_rows_that_start_at_odd_places_slow_16_bit_products_only() -> None:
+    priced = costs("H100")
+    shares = priced.efficiency
+
+    def product_ns(columns: int, inner: int, dtype: str) -> int:
+        matrix = Matrix(1, 4096, columns, inner)
+        flops = 2 * 4096 * columns * inner
+        launch = priced.kernel_ns(Work("aten::add", "elementwise", 0, 1))
+        return priced.kernel_ns(Work("aten::mm", "gemm", flops, 1, dtype, matrix)) - launch
+
+    # 4,088 and 4,096 columns fill equally many tiles, and so do 4,089 and 4,095.
+    even = product_ns(4096, 4096, "bfloat16")
+    assert product_ns(4088, 4096, "bfloat16") == even
+    for dtype in ("bfloat16", "float16"):
+        assert product_ns(4095, 4096, dtype) * shares["misaligned_columns"] == pytest.approx(
+            even, rel=0.01
+        )
+        assert product_ns(4096, 4095, dtype) * shares["misaligned_inner"] == pytest.approx(
+            even, rel=0.01
+        )
+        # The rows of both sides at odd places cost no more than the worse of the two.
+        assert product_ns(4095, 4095, dtype) == product_ns(4096, 4095, dtype)
+    assert product_ns(4095, 4096, "float32") == product_ns(4096, 4096, "float32")

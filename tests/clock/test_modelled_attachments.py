@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.arms import parse_arms
+from gapless.bench_run import variants_of
 from gapless.modelled import model_scenario
-from gapless.run import variants_of
-from harness.audit.trace.entry import audit_trace
-from harness.store import Store
-from scenarios.catalogue import get
+from harness.audit.trace.trace_files import audit_trace
+from harness.record.store import Store
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 OPTIONS = {"fit": "narrow", "num_layers": 2, "tokens": 256, "documents": 4, "num_batches": 1}
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gapless.arms import parse_arms
+from gapless.bench_run import variants_of
 from gapless.cli.main import main
 from gapless.modelled import (
     Point,
@@ -19,17 +20,22 @@ from gapless.modelled import (
     phase_ms,
     points,
 )
-from gapless.run import variants_of
-from harness.calibration import FOLDER_VARIABLE, Profile, costs_for, load_profile, save_profile
-from harness.emulator.gpus import find_gpu
-from harness.emulator.work import Work
+from harness.clock.calibration import (
+    FOLDER_VARIABLE,
+    Profile,
+    costs_for,
+    load_profile,
+    save_profile,
+)
+from harness.clock.gpus import find_gpu
+from harness.clock.op_work import Work
 from harness.errors import StoreError, UsageError
-from scenarios.catalogue import get
+from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
 SCENARIO = "qwen3-8b-packed-sft"
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.published_models import SETUPS, command_of, published_models
-from gapless.reproduce import plan_runs
-from harness.claim_rows import modelled_speedups
-from harness.emulator.gpus import find_gpu
-from scenarios.options import BuildOptions
+from gapless.published_runs import plan_runs
+from harness.clock.gpus import find_gpu
+from harness.tables.claim_rows import modelled_speedups
+from scenarios.build_options import BuildOptions
 from scenarios.published import CLAIMS
 
 if TYPE_CHECKING:
-    from harness.records import Claim
+    from harness.record.records import Claim
 
 RUNS = plan_runs(CLAIMS)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.audit.clocked import ClockOptions
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.audit_clock import ClockOptions
+from harness.audit.emulated.emulated_audit import audit_callable
 from optimizations.copy_engine import CudaCopyEngine
 from optimizations.host_pool import HostPool
 from optimizations.input_offload import InputOffloader, OffloadPolicy
@@ -18,7 +18,7 @@ from optimizations.input_offload import InputOffloader, OffloadPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.audit.report import Race
+    from harness.record.audit_report import Race
 
 LENGTH = 4096
 RACES = ClockOptions(races=True)

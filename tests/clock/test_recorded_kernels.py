@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.emulator.costs import catalogue_costs
-from harness.emulator.gpus import find_gpu
+from harness.clock.costs import catalogue_costs
+from harness.clock.gpus import find_gpu
+from harness.clock.recorded_kernels import class_errors, fitted_shares, recorded_ops
 from harness.errors import UsageError
-from harness.recorded_kernels import class_errors, fitted_shares, recorded_ops
 
 if TYPE_CHECKING:
     from pathlib import Path

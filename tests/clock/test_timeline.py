@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emulator.clock_figures import figures_of, merge
-from harness.emulator.timeline import QueueTimes, Recording, Timeline
+from harness.clock.clock_figures import figures_of
+from harness.clock.queue_timeline import QueueTimes, Recording, Timeline
 
 if TYPE_CHECKING:
-    from harness.emulator.timeline import DeviceRow
+    from harness.clock.queue_timeline import DeviceRow
 
 TIMES = QueueTimes(latency_ns=10, gap_ns=0, limit=4)
 
@@ -181,12 +181,3 @@ def test_order_holds_whatever_is_queued(calls: list[tuple[int, int, str]]) -> No
         taken = sorted(spans([row for row in rows if row.kind == kind]))
         assert all(a[1] <= b[0] for a, b in pairwise(taken))
     assert all(row.start_ns >= row.call_ns + TIMES.latency_ns for row in rows)
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=12))
-def test_merged_intervals_cover_the_same_moments(pairs: list[tuple[int, int]]) -> None:
-    intervals = [(start, start + length) for start, length in pairs]
-    covered = {moment for start, end in intervals for moment in range(start, end)}
-    merged = merge(intervals)
-    assert {moment for start, end in merged for moment in range(start, end)} == covered
-    assert sum(end - start for start, end in merged) == len(covered)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.store import Store
+from harness.record.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,14 +8,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from dashboard.export import collect, export_file
 from dashboard.filters import Filters
+from dashboard.html_export import collect, export_file
 from dashboard.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.store import Store
+    from harness.record.store import Store
 
 
 def exported(store: Store, target: Path, *, redact: bool = True, **options: Any) -> str:

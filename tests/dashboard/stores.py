@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.dashboard import synthetic
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
 
 def fill_one(store: Store) -> None:

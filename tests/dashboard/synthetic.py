@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from harness.attachments import ArmAudit
-from harness.audit.report import AuditReport, RedundantGroup, Site
-from harness.records import (
+from harness.record.attachments import ArmAudit
+from harness.record.audit_report import AuditReport, RedundantGroup, Site
+from harness.record.records import (
     PHASES,
     Arm,
     Claim,
@@ -24,13 +24,14 @@ from harness.records import (
     Steadiness,
     SyncCount,
 )
+from harness.record.sync_kinds import SyncKind
 from harness.stats import compare_all, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.records import Source
-    from harness.store import Store
+    from harness.record.records import Source
+    from harness.record.store import Store
 
 FIXES = {
     "packed-metadata": ("per-layer", "cached"),
@@ -247,7 +248,7 @@ def audit(arm: str, count: float) -> ArmAudit:
         sites=(
             Site(
                 op="aten::_local_scalar_dense",
-                kind="scalar_read",
+                kind=SyncKind.SCALAR_READ,
                 phase="forward",
                 count_per_step=count,
                 syncs_per_call=1,
@@ -262,7 +263,7 @@ def audit(arm: str, count: float) -> ArmAudit:
             ),
             Site(
                 op="aten::nonzero",
-                kind="dynamic_output_size",
+                kind=SyncKind.DYNAMIC_OUTPUT_SIZE,
                 phase="forward",
                 count_per_step=1,
                 syncs_per_call=1,

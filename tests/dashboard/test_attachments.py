@@ -11,7 +11,7 @@ from harness.errors import StoreError
 from tests.dashboard import synthetic
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
 
 def test_audits_and_traces_come_back(store: Store) -> None:

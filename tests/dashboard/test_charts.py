@@ -22,9 +22,9 @@ from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned
 
 if TYPE_CHECKING:
-    from harness.records import RunRecord
+    from harness.record.records import RunRecord
 
-TRACE = Path(__file__).parents[1] / "audit_trace" / "data" / "a100_control_step1010.json.gz"
+TRACE = Path(__file__).parents[1] / "trace" / "data" / "a100_control_step1010.json.gz"
 
 
 def every_figure(made: RunRecord) -> dict[str, style.Figure]:

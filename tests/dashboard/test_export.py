@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from plotly.offline import get_plotlyjs
 
-from dashboard.export import PLOTLY_FILE, collect, export_site
 from dashboard.filters import Filters
+from dashboard.html_export import PLOTLY_FILE, collect, export_site
 from dashboard.redaction import REDACTED, redacted_audits, redacted_run, scrub
 from dashboard.snapshot import take_snapshot
 from harness.errors import UsageError
@@ -23,7 +23,7 @@ from tests.dashboard.payloads import PAYLOADS, poisoned
 from tests.dashboard.stores import fill_mixed, fill_one
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
 MAX_BYTES = 4_000_000
 """Two thirds of what is promised: records grow."""

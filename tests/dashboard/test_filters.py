@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.facets import facets_of
 from dashboard.filters import PAGES, Filters, filters_from_query, permalink
-from dashboard.snapshot import facets_of
 from tests.dashboard import synthetic
 
 names = st.lists(st.text(min_size=1, max_size=12), max_size=3, unique=True).map(tuple)

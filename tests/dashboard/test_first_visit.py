@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from harness.store import Store
+    from harness.record.store import Store
 
 
 def client() -> TestClient:

@@ -10,19 +10,20 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.report import MARKER, MAX_LINES, csv_report, json_report, markdown_report
+from dashboard.markdown_report import MARKER, MAX_LINES, csv_report, json_report, markdown_report
 from gapless.cli.main import main
-from harness.run_tables import run_tables
-from harness.tables import plain_markdown
+from harness.origin import HOME
+from harness.tables.grid import plain_markdown
+from harness.tables.run_tables import run_tables
 from tests.dashboard import synthetic
 from tests.dashboard.exporting import data_of, exported
 from tests.dashboard.payloads import PAYLOADS, poisoned
 from tests.dashboard.stores import fill_modelled, fill_one
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
-APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+APP = Path(HOME) / "dashboard" / "app.py"
 
 
 def test_the_verdict_comes_first_and_the_report_is_short(store: Store) -> None:

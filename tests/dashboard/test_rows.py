@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.facets import gpu_name
 from dashboard.rows import ab, across, claims, lanes, run, syncs, whatif
 from dashboard.rows.listed import rows_csv
-from dashboard.snapshot import gpu_name
-from harness.claim_rows import rows_from_records
-from harness.records import Arm
+from harness.record.records import Arm
+from harness.tables.claim_rows import rows_from_records
 from tests.dashboard import synthetic
 
 

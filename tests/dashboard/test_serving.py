@@ -19,7 +19,7 @@ from gapless.cli.main import main
 from tests.dashboard.stores import fill_mixed, fill_one
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.record.store import Store
 
 
 def client(store: Store, *, needs_login: bool = False) -> TestClient:
@@ -132,7 +132,8 @@ def test_data_charts_and_export_need_no_streamlit_and_no_torch() -> None:
 
     code = (
         "import sys\n"
-        "import dashboard.export, dashboard.report, dashboard.trace_child, gapless.cli.main\n"
+        "import dashboard.html_export, dashboard.markdown_report, dashboard.trace_child\n"
+        "import gapless.cli.main\n"
         "import json; print(json.dumps([n for n in ('streamlit', 'torch') if n in sys.modules]))"
     )
     done = subprocess.run(

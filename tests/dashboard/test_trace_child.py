@@ -14,7 +14,7 @@ from dashboard.trace_child import audit_upload
 from harness.audit.trace import audit_trace
 from harness.errors import UsageError
 
-DATA = Path(__file__).parents[1] / "audit_trace" / "data"
+DATA = Path(__file__).parents[1] / "trace" / "data"
 TRACE = DATA / "a100_control_step1010.json.gz"
 
 
@@ -31,6 +31,7 @@ def test_it_is_the_same_audit_and_nothing_is_left(own_temporary_folder: Path) ->
     found = audit_upload("a.json.gz", TRACE.read_bytes(), on_progress=shares.append)
     expected = audit_trace(TRACE)
     assert found.report.sites == expected.sites
+    assert found.report.findings == expected.findings
     assert found.report.api_calls == expected.api_calls
     assert found.timeline is not None
     assert shares[-1] == 1.0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from harness.origin import HOME
 from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned
 from tests.dashboard.stores import fill_many, fill_mixed, fill_modelled, fill_one
@@ -17,11 +18,11 @@ from tests.dashboard.stores import fill_many, fill_mixed, fill_modelled, fill_on
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.store import Store
+    from harness.record.store import Store
 
 ROOT = Path(__file__).parents[2]
-APP = ROOT / "dashboard" / "app.py"
-TRACE = ROOT / "tests" / "audit_trace" / "data" / "kineto_h100_after_fix_2026.json.gz"
+APP = Path(HOME) / "dashboard" / "app.py"
+TRACE = ROOT / "tests" / "trace" / "data" / "kineto_h100_after_fix_2026.json.gz"
 VIEWS = ("claims", "ab", "syncs", "timeline", "whatif", "run", "open_trace")
 NEEDS = {
     "claims": "gapless reproduce",

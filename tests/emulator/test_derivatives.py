@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.rules import DERIVATIVE_RULES
+from harness.emulator.rules.sync_rules import DERIVATIVE_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.emulator.events import OpEvent
+    from harness.emulator.tensors.op_events import OpEvent
 
 Step = tuple["Callable[..., torch.Tensor]", tuple[tuple[int, ...], ...]]
 
@@ -57,7 +57,10 @@ def loss_of(name: str, device: str) -> torch.Tensor:
 @pytest.mark.parametrize("name", STEPS)
 def test_told_reads_are_those_of_torch(name: str, shapes_only: bool) -> None:
     loss = loss_of(name, "cpu")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    # Without `acc_events` the profiler of torch up to 2.12 warns of what it forgets.
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as profile:
         loss.backward()
     by_torch = {e.key: e.count for e in profile.key_averages() if e.key in READS}
     if name.startswith("fill"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
 import io
 import sys
 import threading
@@ -13,14 +14,14 @@ import pytest
 import torch
 from torch import nn
 
+from harness.clock.gpus import find_gpu, gpu_names
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.gpus import find_gpu, gpu_names
-from harness.emulator.tensor import EmulatedTensor
+from harness.emulator.tensors.tensor import EmulatedTensor
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.emulator.events import OpEvent
-    from harness.emulator.streams import StreamAction
+    from harness.emulator.tensors.op_events import OpEvent
+    from harness.emulator.tensors.stream_book import StreamAction
 
 
 class Recorder:
@@ -50,10 +51,9 @@ def surroundings() -> dict[str, Any]:
         "torch": {n: getattr(torch, n) for n in ("tensor", "as_tensor", "load", "Generator")},
         "compile": (torch.compile, nn.Module.compile, nn.Module.__call__),
         "autocast": (torch.set_autocast_enabled, torch.is_autocast_enabled("cuda")),
+        "find_spec": importlib.util.find_spec,
         "swap": torch.__future__.get_swap_module_params_on_conversion(),
-        "threads": torch.autograd.is_multithreading_enabled()
-        if hasattr(torch.autograd, "is_multithreading_enabled")
-        else None,
+        "threads": torch.autograd.is_multithreading_enabled(),
         "lift": torch._C._only_lift_cpu_tensors(),
         "modes": torch._C._len_torch_dispatch_stack(),
         "optimizer hooks": len(optimizer_hooks()),

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from harness.audit.emulated import EmulatedAudit, audit_callable
-from harness.emulator import memory
+from harness.audit.emulated.emulated_audit import EmulatedAudit, audit_callable
+from harness.emulator.cuda.safe_interrupts import interrupts_at_safe_places
 from harness.emulator.device import EmulatedDevice, active_device
-from harness.emulator.interrupts import interrupts_at_safe_places
+from harness.emulator.tensors import device_memory as memory
 from harness.errors import UsageError
 from tests.emulator.test_device import surroundings
 

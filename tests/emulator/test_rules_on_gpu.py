@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from harness.audit.emulated import audit_callable
-from harness.audit.live_syncs import SyncRecorder
+from harness.audit.emulated.emulated_audit import audit_callable
+from harness.audit.live.live_syncs import SyncRecorder
 from tests.emulator.own_cases import OWN_CASES, OwnCase
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def witnessed(step: Callable[[], Any]) -> tuple[int, int, int]:
     torch.cuda.synchronize()
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with (
-        torch.profiler.profile(activities=activities) as profile,
+        torch.profiler.profile(activities=activities, acc_events=True) as profile,
         torch.profiler.record_function("audited step"),
     ):
         step()

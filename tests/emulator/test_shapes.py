@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from harness.emulator.choices import Choices
 from harness.emulator.device import EmulatedDevice
-from harness.emulator.shapes import NoKernelError
-from harness.emulator.tensor import EmulatedTensor
+from harness.emulator.kernels.shapes import NoKernelError
+from harness.emulator.tensors.choices import Choices
+from harness.emulator.tensors.tensor import EmulatedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.audit.baseline import new_sites, read_baseline
-from harness.audit.emulated import audit_target
-from harness.audit.report import to_json
+from harness.audit.emulated.emulated_audit import audit_target
+from harness.audit.known_sites import new_sites, read_baseline
 from harness.errors import UsageError
+from harness.record.audit_report import to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 STEP = """import torch
 

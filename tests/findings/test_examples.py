@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.audit.emulated import audit_target
+from harness.audit.emulated.emulated_audit import audit_target
 
 if TYPE_CHECKING:
     from types import ModuleType

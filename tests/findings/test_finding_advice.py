@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from harness.audit.emulated import EmulatedAudit
+from harness.audit.emulated.emulated_audit import EmulatedAudit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.audit.findings.finding import Finding
+    from harness.record.finding import Finding
 
 
 def findings_at(code: str, tmp_path: Path) -> list[Finding]:
@@ -75,7 +75,7 @@ ADVICE = {
     ),
     "a copy inside of more": (
         "def step(s):\n    s = {'loss': s['loss'].detach().cpu()}\n",
-        "# delete the copy in: s = {'loss': s['loss'].detach().cpu()}",
+        "# drop the copy, and keep the rest of: s = {'loss': s['loss'].detach().cpu()}",
     ),
 }
 

@@ -9,15 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness.audit.emulated import EmulatedAudit, audit_callable
-from harness.audit.findings.catalogue import KINDS, find
-from harness.audit.findings.text import finding_lines
-from harness.audit.report import AuditReport, Site, from_json, to_json
+from harness.audit.emulated.emulated_audit import EmulatedAudit, audit_callable
+from harness.findings.finding_catalogue import KINDS, with_findings
+from harness.record.audit_report import AuditReport, Site, from_json, to_json
+from harness.record.sync_kinds import SyncKind
+from harness.tables.finding_text import finding_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.findings.finding import Finding
+    from harness.record.finding import Finding
 
 Step = "Callable[[], object]"
 
@@ -357,7 +358,7 @@ def test_one_line_is_one_finding_in_all_phases() -> None:
 
 def site(**changed: Any) -> Site:
     fields = {
-        "op": "aten::_local_scalar_dense", "kind": "scalar_read", "phase": "forward",
+        "op": "aten::_local_scalar_dense", "kind": SyncKind.SCALAR_READ, "phase": "forward",
         "count_per_step": 1.0, "syncs_per_call": 1.0,
     }  # fmt: skip
     return Site(**(fields | changed))
@@ -372,35 +373,33 @@ def report(*sites: Site, **changed: Any) -> AuditReport:
 
 
 def test_time_ranks_before_count() -> None:
-    from harness.audit.report import AuditTimeline
+    from harness.record.audit_report import AuditTimeline
 
     timed = report(
         site(module="often", count_per_step=100.0, exposed_ms=0.001),
         site(module="rarely", exposed_ms=5.0),
         timeline=AuditTimeline(span_ms=100.0),
     )
-    first, second = find(timed)
+    first, second = with_findings(timed).findings
     assert (first.module, first.severity, first.ranked_by) == ("rarely", "high", "measured")
     assert (second.module, second.severity) == ("often", "low")
 
 
 def test_without_time_the_count_decides_and_says_so() -> None:
-    first, second = find(report(site(module="a"), site(module="b", count_per_step=8.0)))
+    first, second = with_findings(
+        report(site(module="a"), site(module="b", count_per_step=8.0))
+    ).findings
     assert (first.module, first.severity, first.ranked_by) == ("b", "high", "count")
     assert second.severity == "low"
 
 
 def test_no_wait_is_lost_or_counted_twice() -> None:
-    kinds = [
-        "scalar_read", "expert_poll", "slice_bound_read", "pageable_h2d", "d2h_copy", "empty_cache",
-        "event_synchronize", "blocking_copy", "pinned_h2d", "per_layer_rebuild",
-    ]  # fmt: skip
-    found = find(report(*(site(kind=kind, module=kind) for kind in kinds)))
-    assert sum(finding.syncs_per_step for finding in found) == len(kinds)
+    found = with_findings(report(*(site(kind=kind, module=kind) for kind in SyncKind))).findings
+    assert sum(finding.syncs_per_step for finding in found) == len(SyncKind)
 
 
 def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> None:
-    from harness.audit.details import PollingLoop, TraceDetails
+    from harness.record.trace_details import PollingLoop, TraceDetails
 
     polling = PollingLoop(
         site=1, scope="Moe_0", calls=2, reads_per_call=8.0, max_reads_per_call=8, blocked_ms=1.0,
@@ -408,7 +407,7 @@ def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> No
     )  # fmt: skip
     traced = report(site(module="a"), site(module="b"), trace=TraceDetails(polling=(polling,)))
 
-    assert {(f.kind, f.module) for f in find(traced)} == {
+    assert {(f.kind, f.module) for f in with_findings(traced).findings} == {
         ("scalar-read", "a"),
         ("polling-loop", "b"),
     }
@@ -421,14 +420,14 @@ def test_reads_that_repeat_within_one_call_of_a_trace_are_a_polling_loop() -> No
 def test_copies_that_compute_stands_behind(
     on_compute: int, exposed_ms: float, kinds: list[str]
 ) -> None:
-    from harness.audit.details import TraceDetails
-    from harness.audit.report import AuditTimeline
+    from harness.record.audit_report import AuditTimeline
+    from harness.record.trace_details import TraceDetails
 
     traced = report(
         timeline=AuditTimeline(span_ms=100.0),
         trace=TraceDetails(copies_on_compute_stream=on_compute, copy_exposed_ms=exposed_ms),
     )
-    assert [finding.kind for finding in find(traced)] == kinds
+    assert [finding.kind for finding in with_findings(traced).findings] == kinds
 
 
 def layered(dims: int, mask_of: Callable[[torch.Tensor], torch.Tensor]) -> AuditReport:

@@ -10,8 +10,8 @@ import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers.models.llama import modeling_llama
 
-from gapless.findings_page import PAGE, findings_page, lines_of, main
-from gapless.stock_models import Setting, audit_setting
+from docs.findings_page import PAGE, findings_page, lines_of, main
+from docs.stock_models import Setting, audit_setting
 from harness.audit.growth import Sizes
 
 if TYPE_CHECKING:

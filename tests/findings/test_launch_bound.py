@@ -8,16 +8,16 @@ import msgspec
 import pytest
 import torch
 
-from harness.audit.details import SmallKernels, TraceDetails
-from harness.audit.emulated import audit_callable
-from harness.audit.findings.catalogue import find
-from harness.audit.findings.finding import Finding, ranked
-from harness.audit.report import AuditReport, AuditTimeline
+from harness.audit.emulated.emulated_audit import audit_callable
+from harness.findings.finding_catalogue import with_findings
+from harness.record.audit_report import AuditReport, AuditTimeline
+from harness.record.finding import Finding, ranked
+from harness.record.trace_details import SmallKernels, TraceDetails
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.emulated import Mode
+    from harness.audit.emulated.emulated_audit import Mode
 
 
 def launches(idle_ms: float, small: float) -> AuditReport:
@@ -35,10 +35,10 @@ def launches(idle_ms: float, small: float) -> AuditReport:
 
 
 def test_small_kernels_and_an_idle_device_are_launch_bound() -> None:
-    (finding,) = find(launches(40.0, 0.9))
+    (finding,) = with_findings(launches(40.0, 0.9)).findings
     assert (finding.kind, finding.severity, finding.exposed_ms) == ("launch-bound", "high", 20.0)
-    assert find(launches(5.0, 0.9)) == ()
-    assert find(launches(40.0, 0.1)) == ()
+    assert with_findings(launches(5.0, 0.9)).findings == ()
+    assert with_findings(launches(40.0, 0.1)).findings == ()
 
 
 def small_steps(num_kernels: int, side: int, *, reading: bool, shapes: bool = False) -> AuditReport:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.audit.emulated import audit_target
+from harness.audit.emulated.emulated_audit import audit_target
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases"
 CASES = sorted(FOLDER.glob("*.py"))

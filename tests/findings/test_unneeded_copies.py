@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from harness.audit.emulated import audit_callable
+from harness.audit.emulated.emulated_audit import audit_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.audit.report import AuditReport
+    from harness.record.audit_report import AuditReport
 
 Statistics = dict[str, Any]
 

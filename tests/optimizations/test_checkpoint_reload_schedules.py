@@ -297,3 +297,23 @@ def test_no_room_for_a_single_input_is_the_error_of_torch() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         step(model, rows(8))
     attachment.detach()
+
+
+def test_an_input_written_to_while_its_copy_is_under_way_is_an_error() -> None:
+    model = make_stack()
+    inputs: list[torch.Tensor] = []
+
+    def overwrite(layer: Any, hidden: torch.Tensor) -> Any:
+        inputs.append(hidden)
+        outputs = layer(hidden)
+        if layer.index == 3:
+            with torch.no_grad():
+                inputs[2].add_(1)
+        return outputs
+
+    model.call = overwrite
+    # The schedule runs each copy as late as it can.
+    attachment = attach(model, "prefetch", ScheduledCopyEngine())
+    with pytest.raises(RuntimeError, match="modified in place"):
+        model(rows(8)).backward()
+    attachment.detach()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.errors import UsageError
-from optimizations.catalogue import NAMES, create
+from optimizations.optimization_catalogue import NAMES, create
 
 if TYPE_CHECKING:
     from harness.workload import Optimization
@@ -35,5 +35,5 @@ def test_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_names_are_known_without_torch() -> None:
-    code = "import optimizations.catalogue, sys; sys.exit('torch' in sys.modules)"
+    code = "import optimizations.optimization_catalogue, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from harness.errors import UsageError
-from scenarios.catalogue import SCENARIOS, get
+from scenarios.build_options import BuildOptions
 from scenarios.configuration import changed, library_config
 from scenarios.narrow import narrow, widths_for
-from scenarios.options import BuildOptions
+from scenarios.scenario_catalogue import SCENARIOS, get
 from scenarios.sizes import changed_sizes, describe, layer_types
 
 # Parameters of each published model, in billions, as its model card states them.
@@ -140,7 +140,7 @@ def test_the_catalogue_is_immutable_and_cheap_to_import():
     with pytest.raises(TypeError):
         SCENARIOS["x"] = get("gpt-oss-20b")
     code = (
-        "import sys, scenarios.catalogue, scenarios.published;"
+        "import sys, scenarios.scenario_catalogue, scenarios.published;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'pyarrow')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

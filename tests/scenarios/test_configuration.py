@@ -9,9 +9,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from harness.errors import GaplessError, UsageError
 from scenarios.build import stock_attention
-from scenarios.catalogue import Scenario, get
+from scenarios.build_options import BuildOptions
 from scenarios.configuration import CONFIGS, library_config, read_facts, shipped
-from scenarios.options import BuildOptions
+from scenarios.scenario_catalogue import Scenario, get
 from scenarios.sizes import check_asked, describe_built, layer_types, pattern
 
 SMALL = {"num_hidden_layers": 3, "vocab_size": 1000, "hidden_size": 256, "intermediate_size": 512}

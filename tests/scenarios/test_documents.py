@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from harness.errors import UsageError
-from scenarios.documents import Message, read_documents
+from scenarios.document_files import Message, read_documents
 
 CHAT = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from scenarios.catalogue import SCENARIOS
 from scenarios.published import CLAIMS, MICROBENCH, claims_for, speedup_of_time_saved
+from scenarios.scenario_catalogue import SCENARIOS
 
 VARIANT = re.compile(r"[a-z]+(-[a-z]+)*")
 

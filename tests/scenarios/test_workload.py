@@ -10,8 +10,8 @@ import torch
 
 from harness.errors import UsageError
 from harness.workload import PackedDocuments, Workload
-from scenarios.catalogue import get
-from scenarios.options import BuildOptions
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 
 FAMILIES = [
     "qwen3-0.6b-packed-sft",
@@ -175,7 +175,7 @@ def test_bfloat16_trains_too():
 
 @pytest.mark.parametrize("name", ["qwen3-0.6b-packed-sft", "qwen3-30b-a3b"])
 def test_lora_trains_adapters_only_under_checkpointing(name):
-    pytest.importorskip("peft", reason="the adapter tests need peft: pip install 'gapless[qlora]'")
+    pytest.importorskip("peft", reason="the adapter tests need peft")
     workload = build(name, adapter="lora")
     workload.forward()
     workload.backward()
@@ -228,7 +228,7 @@ def test_saved_weights_and_their_tokenizer_are_used(saved_model, tmp_path):
 
 
 def test_a_chat_goes_through_the_template_and_a_text_gets_its_end(saved_model):
-    from scenarios.documents import Message
+    from scenarios.document_files import Message
     from scenarios.tokens import load_tokenizer
 
     tokenizer = load_tokenizer(str(saved_model), "random")

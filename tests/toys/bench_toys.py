@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from harness.audit.report import AuditReport
 from harness.bench.memory import TensorBytesPeak
 from harness.bench.plan import BenchPlan
 from harness.bench.sync_probe import SyncsSeen
 from harness.errors import UsageError
-from harness.records import Arm, ScenarioRecord, SyncCount
+from harness.record.audit_report import AuditReport
+from harness.record.records import Arm, ScenarioRecord, SyncCount
 from harness.workload import Variant
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.records import (
+from harness.record.records import (
     Arm,
     Claim,
     Comparison,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.audit.trace.annotate import annotate
-from harness.audit.trace.compare import AuditComparison, Compared, compare_audits
-from harness.audit.trace.compat import HtaNumbers, compat_hta
-from harness.audit.trace.entry import audit_trace
+from harness.audit.trace.hta_numbers import HtaNumbers, compat_hta
 from harness.audit.trace.limits import TraceLimits
+from harness.audit.trace.trace_files import audit_trace
+from harness.audit.trace.trace_pair import AuditComparison, Compared, compare_audits
 
 __all__ = [
     "AuditComparison",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from harness.audit.trace.audit import Analysis, analyse
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
-from harness.audit.trace.source import ByteSource
-from harness.audit.trace.text import find_event_list
+from harness.audit.trace.trace_audit import Analysis, analyse
+from harness.audit.trace.trace_source import ByteSource
+from harness.audit.trace.trace_text import find_event_list
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _waits(analysis: Analysis) -> Iterator[dict[str, Any]]:
                 int(waits.end[index]),
                 {
                     "site": number,
+                    "what": site.kind.sentence,
                     "op": owner.op,
                     "api": trace.names[trace.calls.name[waits.call[index]]],
                     "cause": str(owner.cause) if owner.cause is not None else owner.context,

@@ -1,11 +1,4 @@
-"""What each wait cost: the device idle that would not have been there without it.
-
-A host that waits while the device works has lost nothing yet. The loss begins when the queue runs
-dry and ends when the first launch made after the wait reaches the device. Of that idle time at
-most the blocked time is the wait's doing: had the host not waited, all it did afterwards would
-have come that much earlier and no more, and what remains would have been idle anyway (host work,
-data loading). Windows of different waits do not overlap, so the sum never exceeds the idle time.
-"""
+"""What each wait of a trace cost: which device it waited for, and what that device idled."""
 
 from __future__ import annotations
 
@@ -14,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL
 from harness.audit.trace.waits import NO_COPY, process_numbers
+from harness.clock.exposed_time import HostSyncs, LaunchTimes, expose, find_windows
 
 if TYPE_CHECKING:
     from harness.audit.trace.columns import Bool, Int64, Trace
-    from harness.audit.trace.timeline import DeviceTime
+    from harness.audit.trace.device_timeline import DeviceTime
     from harness.audit.trace.waits import Waits
+    from harness.clock.intervals import Intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +49,11 @@ class Launches:
     process: Int64
     thread: Int64
     device: Int64
+
+    def of(self, device: int, process: int) -> LaunchTimes:
+        """The launches of one process on one device."""
+        chosen = np.flatnonzero((self.device == device) & (self.process == process))
+        return LaunchTimes(self.call_start[chosen], self.arrival[chosen], self.work[chosen])
 
 
 def find_launches(trace: Trace, launcher: Int64, device_of_row: Int64) -> Launches:
@@ -126,57 +125,20 @@ def find_exposure(
     )
     processes = process_numbers(trace)
     wait_process = processes[waits.thread] if size else np.zeros(0, dtype=np.int64)
+    every = HostSyncs(waits.start, waits.end, waits.thread)
     for number, device in devices.items():
         mine = np.flatnonzero(wait_device == number)
-        low, high = waits.start[mine].copy(), waits.end[mine].copy()
+        syncs = every.where(mine)
+        low, high = syncs.start.copy(), syncs.end.copy()
         for process in np.unique(wait_process[mine]):
             chosen = wait_process[mine] == process
-            queued = np.flatnonzero((launches.device == number) & (launches.process == process))
-            window = _windows(waits, mine[chosen], launches, queued, device.end)
+            queued = launches.of(number, int(process))
+            window = find_windows(syncs.where(chosen), queued, device.end)
             low[chosen], high[chosen] = window.low, window.high
             result.work_after[mine[chosen]] = window.work_after
-        # Waits are in time order; what an earlier one has taken is not counted again.
-        if len(mine):
-            low[1:] = np.maximum(low[1:], np.maximum.accumulate(high)[:-1])
-        high = np.maximum(high, low)
-        idle = device.idle.covered_within(low, high)
-        exposed = np.minimum(idle, waits.end[mine] - waits.start[mine])
-        result.device_busy[mine] = device.busy.covered_within(waits.start[mine], waits.end[mine])
-        result.idle_to_launch[mine] = idle
-        result.exposed[mine] = exposed
-        result.idle[number] = (
-            Intervals.union_of(low, device.idle.time_after(low, exposed)) & device.idle
-        )
+        found = expose(syncs, low, high, device.idle)
+        result.device_busy[mine] = device.busy.covered_within(syncs.start, syncs.end)
+        result.idle_to_launch[mine] = found.idle
+        result.exposed[mine] = found.exposed
+        result.idle[number] = found.moments(device.idle)
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class _Windows:
-    """When idle time is a wait's doing, for the waits of one process on one device."""
-
-    low: Int64
-    high: Int64
-    work_after: Int64
-
-
-def _windows(
-    waits: Waits, group: Int64, launches: Launches, queued: Int64, device_end: int
-) -> _Windows:
-    """`group`: waits in time order; `queued`: launches of their process on their device."""
-    start, end = waits.start[group], waits.end[group]
-    starts = launches.call_start[queued]
-    following = np.searchsorted(starts, end, side="left")
-    arrivals = np.concatenate((launches.arrival[queued], [device_end]))
-    high = np.maximum(arrivals[following], end)
-    # A thread that waits again before anything was launched hands its window on.
-    next_wait = np.maximum(np.concatenate((start[1:], [device_end])), end)
-    again = np.concatenate((waits.thread[group[1:]] == waits.thread[group[:-1]], [False]))
-    high = np.where(again, np.minimum(high, next_wait), high)
-    # While this thread waited another one may have fed the device: then the idle time up to that
-    # launch has another reason. The wait's own copy starts with the wait and does not count.
-    last = np.maximum(following - 1, 0)
-    fed = (following > 0) & (np.append(starts, 0)[last] > start)
-    low = np.where(fed, np.minimum(np.maximum(arrivals[last], start), high), start)
-    work = np.concatenate(([0], np.cumsum(launches.work[queued])))
-    until = np.maximum(np.searchsorted(starts, next_wait, side="left"), following)
-    return _Windows(low, high, work[until] - work[following])

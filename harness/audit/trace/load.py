@@ -6,14 +6,16 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.audit.trace.columns import Trace, TraceBuilder
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.reader import EventReader
-from harness.audit.trace.source import ByteSource
+from harness.audit.trace.trace_builder import TraceBuilder
+from harness.audit.trace.trace_source import ByteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from harness.audit.trace.columns import Trace
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from harness.audit.trace.columns import UNKNOWN
-from harness.audit.trace.forward import ForwardLinks, is_autograd
+from harness.audit.trace.forward_ops import ForwardLinks, is_autograd
 from harness.audit.trace.stacks import Frame, FrameKind, RowsByThread, Stack, enclosing_stacks
 
 if TYPE_CHECKING:
-    from harness.audit.report import AuditPhase
     from harness.audit.trace.columns import Spans, Trace
     from harness.audit.trace.waits import Waits
+    from harness.record.audit_report import AuditPhase
 
 OwnerKind = Literal["op", "python", "annotation", "context", "none"]
 

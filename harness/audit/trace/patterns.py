@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.details import PollingLoop, RepeatedUpload
 from harness.audit.trace.columns import MEMCPY, UNKNOWN
 from harness.audit.trace.links import NO_CALL
 from harness.audit.trace.owners import module_frames, python_line, user_annotations
 from harness.audit.trace.stacks import FrameKind, enclosing_stacks
-from harness.audit.trace.tables import to_ms
+from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import NO_COPY, copy_kind
+from harness.record.sync_kinds import SyncKind
+from harness.record.trace_details import PollingLoop, RepeatedUpload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 MIN_READS = 4
 """Reads within one call that make a polling loop."""
 SMALL_READ_BYTES = 4096
+_SMALL_READS = (
+    SyncKind.SCALAR_READ,
+    SyncKind.BOOL_BRANCH,
+    SyncKind.DYNAMIC_OUTPUT_SIZE,
+    SyncKind.D2H_COPY,
+)
 MAX_UPLOADS = 200_000
 """Copies looked at; more would say nothing new."""
 
@@ -45,7 +52,7 @@ def find_polling(
     """Sites that read the device at least `MIN_READS` times within one module call."""
     found = []
     for number, group in enumerate(groups):
-        if group.kind not in ("scalar_read", "bool_branch", "dynamic_output_size", "d2h_copy"):
+        if group.kind not in _SMALL_READS:
             continue
         per_call: defaultdict[Frame, list[int]] = defaultdict(list)
         for index in group.waits.tolist():

@@ -13,20 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.audit.trace.events import (
+from harness.audit.trace.trace_events import (
     LARGEST_EXACT_US,
     AnyEvent,
     Event,
     ExactEvent,
     coerce_event,
 )
-from harness.audit.trace.text import Cut, array_end, find_event_list, last_boundary, repair, scan
+from harness.audit.trace.trace_text import (
+    Cut,
+    array_end,
+    find_event_list,
+    last_boundary,
+    repair,
+    scan,
+)
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harness.audit.trace.source import ByteSource
+    from harness.audit.trace.trace_source import ByteSource
 
 
 _DECODE = msgspec.json.Decoder(list[Event])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.audit.details import SiteCost
-from harness.audit.report import Site
+from harness.audit.trace.api_kinds import wait_kind, waiting_op
 from harness.audit.trace.columns import UNKNOWN
-from harness.audit.trace.kinds import wait_kind, waiting_op
 from harness.audit.trace.stacks import FrameKind
-from harness.audit.trace.tables import to_ms
+from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import NO_COPY, copy_kind
+from harness.record.audit_report import Site
+from harness.record.trace_details import SiteCost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harness.audit.trace.exposure import Exposure
     from harness.audit.trace.owners import Owner
     from harness.audit.trace.waits import Waits
+    from harness.record.sync_kinds import SyncKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class SiteGroup:
     """Waits of one site."""
 
     owner: Owner
-    kind: str
+    kind: SyncKind
     waits: Int64
     """Indices into the waits."""
 
@@ -39,7 +40,7 @@ def group_sites(
     trace: Trace, waits: Waits, owners: Sequence[Owner], exposure: Exposure
 ) -> list[SiteGroup]:
     """Sites by exposed time, then blocked time, most costly first."""
-    groups: defaultdict[tuple[Owner, str], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[Owner, SyncKind], list[int]] = defaultdict(list)
     for index, (owner, call, copy) in enumerate(
         zip(owners, waits.call.tolist(), waits.copy.tolist(), strict=True)
     ):
@@ -98,6 +99,7 @@ def site_row(trace: Trace, waits: Waits, group: SiteGroup, exposure: Exposure, s
         library=str(cause) if cause is not None and cause.in_library else None,
         blocked_ms=to_ms(waits.blocked[group.waits].sum()) / steps,
         exposed_ms=to_ms(exposure.exposed[group.waits].sum()) / steps,
+        remedy=group.kind.remedy,
         bytes_per_call=_bytes_per_call(trace, waits, group),
     )
 

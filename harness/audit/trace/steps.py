@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from harness.audit.details import StepUse
 from harness.audit.trace.owners import is_step
-from harness.audit.trace.tables import to_ms
+from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import process_numbers
+from harness.record.trace_details import StepUse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.audit.trace.columns import Trace
+    from harness.audit.trace.device_timeline import DeviceTime
     from harness.audit.trace.exposure import Exposure
-    from harness.audit.trace.timeline import DeviceTime
     from harness.audit.trace.waits import Waits
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from harness.audit.trace.apis import ApiRole, base_name, is_device_wide
 from harness.audit.trace.columns import MEMCPY, Bool, Int32, Int64, Interner
-from harness.audit.trace.intervals import Intervals
 from harness.audit.trace.links import NO_CALL
+from harness.audit.trace.runtime_apis import ApiRole, base_name, is_device_wide
 from harness.audit.trace.stacks import FrameKind, Stack, enclosing_stacks
+from harness.clock.intervals import Intervals
 
 if TYPE_CHECKING:
     from harness.audit.trace.columns import Trace

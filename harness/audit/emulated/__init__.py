@@ -1,0 +1,1 @@
+"""The audit of a step on the emulated device."""

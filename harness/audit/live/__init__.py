@@ -1,0 +1,1 @@
+"""The audit of a step on this machine's GPU, by torch's profiler and callbacks."""

@@ -1,0 +1,1 @@
+"""What user code finds where it looks for CUDA: torch.cuda, streams, autocast, libraries."""

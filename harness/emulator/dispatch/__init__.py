@@ -1,0 +1,1 @@
+"""What happens to each op: it runs, is judged by the rules, and is told to the observers."""

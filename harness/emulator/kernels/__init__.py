@@ -1,0 +1,1 @@
+"""How results are computed, on real values or on shapes alone."""

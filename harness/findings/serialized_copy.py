@@ -1,0 +1,126 @@
+"""A copy that nothing runs beside: the host waits for it, and compute waits behind it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.statement import call_name, expression, receiver
+from harness.record.finding import Finding, severity_of
+from harness.record.sync_kinds import SyncKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.findings.statement import Statement
+    from harness.record.audit_report import AuditReport
+
+_LARGE_BYTES = 1 << 20
+
+
+def _advise(spot: Spot) -> Advice:
+    site = spot.site
+    phases = {s.phase for s in spot.sites}
+    if (site.bytes_per_call or 0) >= _LARGE_BYTES and phases & {"backward", "recompute"}:
+        return Advice(
+            "Activations come back from host memory in backward, and compute stands still for it.",
+            ('gapless.optimize(model, "auto")  # copies run beside compute, one layer ahead',),
+            "Short sequences: keep the activations on the device.",
+            "checkpoint-reload=prefetch",
+        )
+    if site.kind == SyncKind.D2H_COPY and (together := _all_at_once(spot.statement)) is not None:
+        return Advice(
+            "Each of several small tensors is copied to the host by itself, and each copy waits.",
+            (together,),
+            "One copy at the end of a step that must wait anyway costs nothing more.",
+        )
+    if site.kind == SyncKind.D2H_COPY:
+        return Advice(
+            "The copy to the host waits for all that is queued before it.",
+            (_with_flag(spot.statement) or 'host = x.to("cpu", non_blocking=True)',
+             "ready = torch.cuda.Event(); ready.record()  # ready.synchronize() before it is read"),
+            "A copy at the end of a step that must wait anyway costs nothing more.",
+        )  # fmt: skip
+    if site.kind == SyncKind.PAGEABLE_H2D:
+        first = "DataLoader(..., pin_memory=True)"
+        why = "The copy comes from pageable memory and blocks the host until it is done."
+    else:
+        first = "# the memory is pinned already"
+        why = "The memory is pinned, yet the copy asks the host to wait for it."
+    return Advice(
+        why + _unread(spot),
+        (first, _with_flag(spot.statement) or "batch = batch.to(device, non_blocking=True)"),
+        "A few kilobytes at the start of a step cost little where the device still works on the "
+        "step before.",
+    )
+
+
+def _all_at_once(statement: Statement | None) -> str | None:
+    """`torch.stack([x for ...]).tolist()` for `[x.tolist() for ...]`."""
+    if statement is None:
+        return None
+
+    def change(node: ast.expr) -> ast.expr | None:
+        if not isinstance(node, ast.ListComp) or call_name(node.elt) not in ("tolist", "cpu"):
+            return None
+        each = receiver(node.elt)
+        if each is None:
+            return None
+        loops = ast.unparse(node)[1:-1].removeprefix(ast.unparse(node.elt))
+        return expression(f"torch.stack([{ast.unparse(each)}{loops}]).{call_name(node.elt)}()")
+
+    return statement.rewritten(change)
+
+
+def _unread(spot: Spot) -> str:
+    copies = sum(site.count_per_step for site in spot.sites)
+    unread = sum(site.unread_per_step or 0 for site in spot.sites)
+    return f" Nothing reads {unread:g} of {copies:g} results." if unread else ""
+
+
+def _with_flag(statement: Statement | None) -> str | None:
+    if statement is None:
+        return None
+
+    def change(node: ast.expr) -> ast.expr | None:
+        if call_name(node) not in ("to", "cuda", "copy_", "cpu") or not isinstance(node, ast.Call):
+            return None
+        if any(keyword.arg == "non_blocking" for keyword in node.keywords):
+            return None
+        text = ast.unparse(node)
+        if text.endswith(".cpu()"):
+            return expression(f'{text[:-6]}.to("cpu", non_blocking=True)')
+        return expression(f"{text[:-1]}{', ' if node.args else ''}non_blocking=True)")
+
+    return statement.rewritten(change)
+
+
+def from_trace(report: AuditReport) -> Iterator[Finding]:
+    """Copies of a trace that run on a stream with kernels, so that compute stands behind them."""
+    details, span = report.trace, report.timeline.span_ms
+    if details is None or not details.copies_on_compute_stream or not details.copy_exposed_ms:
+        return
+    severity, ranked_by = severity_of(0, details.copy_exposed_ms, span, modelled=False)
+    if severity == "low":
+        return
+    steps = report.steps or 1
+    yield Finding(
+        kind="serialized-copy",
+        severity=severity,
+        ranked_by=ranked_by,
+        confidence="medium",
+        why=f"{details.copies_on_compute_stream} copies run on a stream that also computes, and "
+        "nothing runs beside them.",
+        instead=(
+            "with torch.cuda.stream(copies):",
+            "    ahead = next_batch.to(device, non_blocking=True)  # pinned",
+            "torch.cuda.current_stream().wait_stream(copies)  # only where it is used",
+        ),
+        unless="Copies that a later step cannot start without gain nothing from another stream.",
+        count_per_step=details.copies_on_compute_stream / steps,
+        exposed_ms=details.copy_exposed_ms / steps,
+    )
+
+
+RULE = Rule(kind="serialized-copy", advise=_advise)

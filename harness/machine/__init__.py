@@ -1,0 +1,1 @@
+"""What this machine is, what its sensors say, and how steady it was."""

@@ -1,0 +1,98 @@
+"""One diagnosed place: what it costs, why it is there, and what to write instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from harness.record.records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Severity = Literal["high", "medium", "low"]
+RankedBy = Literal["measured", "modelled", "count"]
+Confidence = Literal["high", "medium", "low"]
+
+_HIGH_SHARE, _MEDIUM_SHARE = 0.05, 0.01
+"""Of the span, as exposed time, from where a finding is of high or medium severity."""
+_HIGH_SYNCS, _MEDIUM_SYNCS = 8, 2
+"""Syncs per step, where no time is known."""
+_OF_THE_STEP = ("launch-bound",)
+_ORDER: dict[Severity, int] = {"high": 0, "medium": 1, "low": 2}
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """What one audit found at one place, all phases together."""
+
+    kind: str
+    """Such as `polling-loop`; one file each in `harness.audit.findings`."""
+    severity: Severity
+    ranked_by: RankedBy
+    """What the severity comes from: exposed time, measured or modelled; else the count of waits."""
+    confidence: Confidence
+    why: str
+    """One sentence."""
+    instead: tuple[str, ...]
+    """Lines to write in its place, with the names of this place where the source gives them."""
+    unless: str
+    """When not to bother."""
+    optimization: str | None = None
+    """`optimization=variant` of ours that does it, for models of transformers."""
+    file: str | None = None
+    line: int | None = None
+    lines: tuple[int, ...] = ()
+    """All lines of `file` that belong to it."""
+    code: str | None = None
+    function: str | None = None
+    module: str | None = None
+    """Module path; `*` stands for a repeated index."""
+    phases: tuple[str, ...] = ()
+    count_per_step: float
+    """How often it happens."""
+    syncs_per_step: float = 0
+    exposed_ms: float | None = None
+    """Device idle time because of it, per step."""
+    blocked_ms: float | None = None
+    launch_ms: float | None = None
+    """Host time of launches that need not be, per step, modelled; for work that waits for nothing.
+    It is lost where the host is behind the device, and costs little where it is ahead."""
+    across_steps: bool = False
+    """Whether it happens within a step as often as it must, but again in each step."""
+    growth: str | None = None
+    """How the waits grow, such as `L*(1 + 7*E_hit)`."""
+
+
+def severity_of(
+    syncs_per_step: float, exposed_ms: float | None, span_ms: float | None, *, modelled: bool
+) -> tuple[Severity, RankedBy]:
+    """Severity, and what it was judged by. `span_ms` is the time that `exposed_ms` is part of."""
+    if exposed_ms is not None and span_ms:
+        share = exposed_ms / span_ms
+        by_time: Severity = (
+            "high" if share >= _HIGH_SHARE else "medium" if share >= _MEDIUM_SHARE else "low"
+        )
+        return by_time, "modelled" if modelled else "measured"
+    if syncs_per_step >= _HIGH_SYNCS:
+        return "high", "count"
+    return ("medium" if syncs_per_step >= _MEDIUM_SYNCS else "low"), "count"
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Dearest first: by severity, then exposed time, then waits, then how often it happens.
+
+    What is said of the whole step, such as `launch-bound`, comes after the places of its severity.
+    """
+    return tuple(
+        sorted(
+            findings,
+            key=lambda f: (
+                _ORDER[f.severity],
+                f.kind in _OF_THE_STEP,
+                -(f.exposed_ms or f.launch_ms or 0.0),
+                -f.syncs_per_step,
+                -f.count_per_step,
+                f.file or "",
+                f.line or 0,
+            ),
+        )
+    )
