@@ -59,14 +59,15 @@ def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
 
 @cache
 def applicable(scenario: Scenario) -> tuple[str, ...]:
-    """Optimizations of which the scenario's model can have a variant, in the order of fixes."""
+    """Optimizations whose baseline the scenario's model can have, in the order of fixes."""
     model = scenario.shapes()
-    made = {name: create(name) for name in NAMES}
-    return tuple(
-        name
-        for name, fix in made.items()
-        if any(fix.requires(model, variant.name) is None for variant in fix.variants)
-    )
+    baselines = [
+        (fix, variant.name)
+        for fix in map(create, NAMES)
+        for variant in fix.variants
+        if variant.role == "baseline"
+    ]
+    return tuple(fix.name for fix, name in baselines if fix.requires(model, name) is None)
 
 
 def default_device() -> str:

@@ -50,11 +50,10 @@ def configured(source: str) -> Scenario:
         full_tokens=min(_TOKENS, getattr(config, "max_position_embeddings", None) or _TOKENS),
     )
     found = applicable(scenario)
-    # As in the catalogue: packed attention is what dense models are fine-tuned with.
-    packed = scenario.family == "packed-sft" and PACKED_METADATA in found
-    return replace(
-        scenario, optimizations=found, attention="sdpa-mask" if packed else scenario.attention
-    )
+    if scenario.family == "packed-sft" and PACKED_METADATA in found:
+        return replace(scenario, optimizations=found, attention="sdpa-mask")
+    # As in the catalogue: only dense models take packed attention unless an arm asks for it.
+    return replace(scenario, optimizations=tuple(n for n in found if n != PACKED_METADATA))
 
 
 def _name(source: str) -> str:
