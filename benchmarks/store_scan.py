@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ARMS = (
-    Arm(name="baseline", variants={"packed-metadata": "per-layer"}, role="baseline"),
-    Arm(name="a/a", variants={"packed-metadata": "per-layer"}, role="a/a"),
-    *(Arm(name=f"arm-{i}", variants={"packed-metadata": "cached"}) for i in range(4)),
+    Arm(name="baseline", variants={"fix": "before"}, role="baseline"),
+    Arm(name="a/a", variants={"fix": "before"}, role="a/a"),
+    *(Arm(name=f"arm-{i}", variants={"fix": "after"}) for i in range(4)),
 )
 SAMPLES = [
     Sample(order=0, block=block, arm=arm.name, phase=phase, duration_ms=300.0 + (7 * block) % 11)

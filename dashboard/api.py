@@ -9,10 +9,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dashboard.filters import filters_from_query
+from dashboard.filters import parse_filters
 from dashboard.markdown_report import json_report
 from dashboard.plain import without_folder
-from harness.errors import StoreError
+from dashboard.run_choice import check_names
+from harness.errors import StoreError, UsageError
 from harness.record.store import Store, check_run_id
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ def routes(settings: Settings, cache: SnapshotCache) -> list[Route]:
 
 
 def _listing(cache: SnapshotCache, request: Request) -> Response:
-    filters = filters_from_query(_query(request))
     try:
+        filters = parse_filters(_query(request))
         snapshot = cache.get()
+        check_names(snapshot.facets, filters)
+    except UsageError as error:
+        return _json({"error": str(error)}, 400)
     except StoreError as error:
         return _json({"error": without_folder(error, cache.root)}, 503)
     positions = snapshot.positions(filters)
@@ -66,9 +70,13 @@ def _run(root: str, run_id: str) -> Response:
 
 
 def _report(cache: SnapshotCache, request: Request) -> Response:
-    filters = filters_from_query(_query(request))
     try:
-        records = cache.get().select(filters, MAX_LISTED)
+        filters = parse_filters(_query(request))
+        snapshot = cache.get()
+        check_names(snapshot.facets, filters)
+        records = snapshot.select(filters, MAX_LISTED)
+    except UsageError as error:
+        return _json({"error": str(error)}, 400)
     except StoreError as error:
         return _json({"error": without_folder(error, cache.root)}, 503)
     return Response(json_report(records), media_type="application/json")

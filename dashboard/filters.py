@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import date
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
+
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +26,16 @@ PAGES = {
 """Page -> its path. The landing page has none: it does not answer under its own name."""
 
 
+_DAYS = ("since", "until")
+_SOURCES = ("measured", "modelled")
+
+
 @dataclass(frozen=True)
 class Filters:
-    """Each field keeps the runs that have one of its values; an empty field keeps all."""
+    """Each field keeps the runs that have one of its values; an empty field keeps all.
+
+    Names of scenarios, models, GPUs and fixes are the same in upper and lower case.
+    """
 
     scenario: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
@@ -42,10 +52,10 @@ class Filters:
         """Whether a run with these facts is shown."""
         day = facets.created_utc[:10]
         return (
-            (not self.scenario or facets.scenario in self.scenario)
-            and (not self.model or facets.model in self.model)
-            and (not self.gpu or facets.gpu in self.gpu)
-            and (not self.fix or any(fix in self.fix for fix in facets.fixes))
+            _names(self.scenario, facets.scenario)
+            and _names(self.model, facets.model)
+            and _names(self.gpu, facets.gpu)
+            and _names(self.fix, *facets.fixes)
             and (not self.source or facets.source in self.source)
             and (not self.since or day >= self.since)
             and (not self.until or day <= self.until)
@@ -60,6 +70,49 @@ class Filters:
             values = (value,) if isinstance(value, str) else value
             pairs += [(field.name, one) for one in values if one]
         return pairs
+
+
+def _names(wanted: tuple[str, ...], *names: str) -> bool:
+    return not wanted or bool({plain_name(name) for name in wanted} & set(map(plain_name, names)))
+
+
+def plain_name(name: str) -> str:
+    """A name as it is compared: `NVIDIA H200` and `nvidia-h200` are one."""
+    return name.casefold().replace(" ", "-")
+
+
+def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
+    """The filters that somebody typed, in a command or in the address of a route.
+
+    Raises `UsageError` for a name that is no filter, a day or source that is none, and days that
+    leave nothing between them. Which names the runs of a store have, `dashboard.run_choice` knows.
+    """
+    known = [field.name for field in fields(Filters)]
+    for name, values in query.items():
+        if name not in known:
+            raise UsageError(f"There is no filter {name!r}; choose {', '.join(known)}.")
+        if name in _DAYS and len(values) > 1:
+            raise UsageError(f"{name} takes one day, not {len(values)}; give it once.")
+    filters = filters_from_query(query)
+    for name in _DAYS:
+        day = getattr(filters, name)
+        if day and not _is_day(day):
+            raise UsageError(f"{name} {day!r} is no day; write it as 2026-01-31.")
+    if filters.since and filters.until and filters.since > filters.until:
+        raise UsageError(
+            f"No day is from {filters.since} on and up to {filters.until}; swap since and until."
+        )
+    for word in filters.source:
+        if word not in _SOURCES:
+            raise UsageError(f"source {word!r} is none; choose {' or '.join(_SOURCES)}.")
+    return filters
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def filters_from_query(query: Mapping[str, Sequence[str]]) -> Filters:

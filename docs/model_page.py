@@ -22,10 +22,10 @@ from model_rows import (
 )
 
 from gapless.modelled import phase_ms
-from gapless.published_models import GPU
 from harness.tables import figures
 from harness.tables.grid import Table, to_markdown
 from scenarios.published import CLAIMS, MICROBENCH
+from scenarios.published_setups import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

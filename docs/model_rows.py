@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.modelled import phase_ms
-from gapless.published_models import SETUPS, command_of
+from gapless.published_models import command_of
 from gapless.published_runs import plan_runs
 from harness.tables import figures
 from scenarios.published import CLAIMS
+from scenarios.published_setups import SETUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

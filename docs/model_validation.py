@@ -21,10 +21,11 @@ from model_page import page
 from step_account import accounts, check_floor
 
 from gapless.bench_run import variants_of
-from gapless.published_models import SETUPS, model_claims, published_models
+from gapless.published_models import model_claims, published_models
 from gapless.published_runs import plan_runs
 from gapless.shipped import shipped_results
 from scenarios.published import CLAIMS
+from scenarios.published_setups import SETUPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,6 @@ from gapless import factory
 from gapless.arms import parse_arms
 from gapless.bench_run import variants_of
 from gapless.modelled import model_scenario, phase_ms
-from gapless.published_models import SETUPS
 from harness.clock.calibration import FOLDER_VARIABLE, Profile, costs_for, save_profile
 from harness.clock.costs import HostTimes
 from harness.clock.gpus import find_gpu
@@ -25,6 +24,7 @@ from harness.emulator.device_clock import DeviceClock
 from harness.emulator.tensors.capacity import ValuesLimit
 from scenarios.build import LORA_RANK
 from scenarios.build_options import BuildOptions
+from scenarios.published_setups import SETUPS
 from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:

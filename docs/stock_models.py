@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.audit.emulated.emulated_audit import audit_callable
+from harness.findings.answering import with_answers
+from optimizations.optimization_catalogue import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,12 +49,13 @@ def settings() -> Iterator[Setting]:
 
 def audit_setting(setting: Setting, sizes: Sizes, mode: Mode = "values") -> AuditReport:
     """One training step with activation checkpointing, on an emulated H100."""
-    return audit_callable(
+    report = audit_callable(
         lambda: _build(setting, sizes),
         build=True,
         mode=mode,
         target=" ".join(map(str, setting)),
     )
+    return with_answers(report, answers())
 
 
 def _build(setting: Setting, sizes: Sizes) -> Callable[[], None]:

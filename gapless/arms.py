@@ -27,8 +27,14 @@ def variant_with_role(choices: Choices, optimization: str, role: VariantRole) ->
     raise UsageError(f"{optimization} has no variant with the role {role!r}; choose another.")
 
 
+def best_variant(choices: Choices, optimization: str) -> str | None:
+    """Name of the variant to use: one that goes beyond what is published, else the published."""
+    names = {variant.role: variant.name for variant in reversed(choices[optimization])}
+    return names.get("beyond") or names.get("published")
+
+
 def arm_name(variants: Mapping[str, str], baseline: Mapping[str, str]) -> str:
-    """Readable and stable: what the arm changes, `packed-metadata=cached,moe-routing=argsort`."""
+    """Readable and stable: what the arm changes, as `name=variant`, with commas between."""
     changed = [f"{name}={value}" for name, value in variants.items() if value != baseline[name]]
     return ",".join(changed) or BASELINE
 
@@ -36,7 +42,7 @@ def arm_name(variants: Mapping[str, str], baseline: Mapping[str, str]) -> str:
 def parse_arms(
     texts: Sequence[str], choices: Choices, *, settings: Mapping[str, str] | None = None
 ) -> tuple[Arm, ...]:
-    """Arms from `baseline` and `packed-metadata=cached,moe-routing=argsort`, baseline first.
+    """Arms from `baseline` and `name=variant,other=variant`, the baseline first.
 
     `baseline` gives every optimization its baseline variant and is added where no text names it.
     `settings` changes that common ground: it holds in every arm that does not say otherwise.
@@ -85,7 +91,17 @@ def grid(
 
 
 def _fixes(choices: Choices, role: VariantRole) -> dict[str, str]:
-    return {name: variant_with_role(choices, name, role) for name in choices}
+    """Optimization -> the variant of this role, or the best where it has none of that role."""
+    fixes = {
+        name: next((v.name for v in choices[name] if v.role == role), best_variant(choices, name))
+        for name in choices
+    }
+    found = {name: variant for name, variant in fixes.items() if variant is not None}
+    if not found:
+        raise UsageError(
+            f"None of {', '.join(choices)} has a fix to try; compare their variants with --arm."
+        )
+    return found
 
 
 def parse_variants(text: str, choices: Choices) -> dict[str, str]:

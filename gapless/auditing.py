@@ -224,7 +224,7 @@ class Audit:
         self._emulated = self._live = None
         if running is not None:
             running.__exit__(kind, error, trace)
-            self._report = running.report
+            self._report = _with_answers(running.report)
 
 
 class SyncAuditCallback:
@@ -296,11 +296,18 @@ class SyncAuditCallback:
         if live is None:
             return
         live.__exit__(None, None, None)
-        self.report = live.report
+        self.report = _with_answers(live.report)
         if self.report is not None:
             from harness.tables.audit_text import report_text
 
             sys.stderr.write(report_text(self.report) + "\n")
+
+
+def _with_answers(report: AuditReport | None) -> AuditReport | None:
+    from harness.findings.answering import with_answers
+    from optimizations.optimization_catalogue import answers
+
+    return None if report is None else with_answers(report, answers())
 
 
 def _emulation_is_active() -> bool:

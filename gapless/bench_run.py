@@ -11,28 +11,30 @@ import msgspec
 
 from gapless import factory
 from gapless.arms import Choices, parse_arms
+from harness.bench.arm_switch import baseline_variant
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
-from optimizations.optimization_catalogue import NAMES, create
+from harness.record.storage import STORE_VARIABLE
+from optimizations.optimization_catalogue import all_optimizations, answers
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from transformers import PreTrainedModel
+
     from harness.bench.child_events import Progress
     from harness.bench.interrupts import Interrupts
     from harness.record.attachments import Attachments
     from harness.record.records import Arm, RunRecord, Sample
-    from harness.workload import Variant
+    from harness.workload import Optimization, Variant
     from scenarios.scenario_catalogue import Scenario
 
 DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
 DEFAULT_STORE = "results"
 SYNC_PROBE = "gapless.sync_counters:EmulatedSyncProbe"
-STORE_VARIABLE = "GAPLESS_STORE"
-"""Environment variable that names the store where none is given."""
 
 
 def default_store() -> str:
@@ -52,22 +54,38 @@ def check_store(root: str) -> None:
         raise StoreError(f"The store {root} cannot be written: {nearest} refuses; name another.")
 
 
-def variants_of(names: Sequence[str] = NAMES) -> dict[str, tuple[Variant, ...]]:
-    """The variants of these optimizations, in the order in which fixes are added; imports torch."""
-    return {name: create(name).variants for name in NAMES if name in names}
+def variants_of(names: Sequence[str] | None = None) -> dict[str, tuple[Variant, ...]]:
+    """The variants of these optimizations, or of all, in the order in which fixes are added."""
+    return {
+        name: optimization.variants
+        for name, optimization in all_optimizations().items()
+        if names is None or name in names
+    }
 
 
 @cache
 def applicable(scenario: Scenario) -> tuple[str, ...]:
-    """Optimizations whose baseline the scenario's model can have, in the order of fixes."""
-    model = scenario.shapes()
-    baselines = [
-        (fix, variant.name)
-        for fix in map(create, NAMES)
-        for variant in fix.variants
-        if variant.role == "baseline"
-    ]
-    return tuple(fix.name for fix, name in baselines if fix.requires(model, name) is None)
+    """Optimizations that the scenario's model can be compared with, in the order of fixes."""
+    return tuple(
+        name
+        for name, optimization in all_optimizations().items()
+        if reason_against(optimization, scenario) is None
+    )
+
+
+def reason_against(optimization: Optimization, scenario: Scenario) -> str | None:
+    """Why the scenario's model cannot have the baseline of an optimization, without which no arm
+    can be compared; `None` if it can."""
+    model = _shapes(scenario)
+    try:
+        return optimization.requires(model, baseline_variant(optimization))
+    except Exception as error:  # a plug-in's, beside which the others go on
+        return f"its check fails with {type(error).__name__}: {error}"
+
+
+@cache
+def _shapes(scenario: Scenario) -> PreTrainedModel:
+    return scenario.shapes()
 
 
 def default_device() -> str:
@@ -87,7 +105,8 @@ def make_plan(
 
     `options.device` names the device as the user does; `limits` are fields of `BenchPlan`.
     """
-    toggled = tuple(name for name in NAMES if any(name in arm.variants for arm in arms))
+    known = all_optimizations()
+    toggled = tuple(name for name in known if any(name in arm.variants for arm in arms))
     device = options.device
     if device.startswith("emulated:"):
         # Code on an emulated GPU sees a CUDA device.
@@ -102,6 +121,8 @@ def make_plan(
         outline=factory.outline(scenario, options),
         device=device,
         arms=with_a_a(tuple(arms)),
+        saved_work={name: work for name in toggled if (work := known[name].saved_work)},
+        answers=answers(),
         **limits,
     )
 
@@ -159,10 +180,10 @@ def bench(
 ) -> RunRecord:
     """Compare arms on one scenario and return the record; `store` also keeps it.
 
-        record = gapless.bench("qwen3-14b-packed-sft", ["packed-metadata=cached"], seconds=30)
+        record = gapless.bench("qwen3-14b-packed-sft", ["NAME=VARIANT"], seconds=30)
 
-    `options` are fields of `scenarios.build_options.BuildOptions`. Raises `UsageError` for a name
-    or an option that does not exist.
+    `gapless list` shows the names. `options` are fields of `scenarios.build_options.BuildOptions`.
+    Raises `UsageError` for a name or an option that does not exist.
     """
     choices: Choices = variants_of()
     plan = make_plan(

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from gapless.bench_run import applicable
-from gapless.factory import PACKED_METADATA
 from harness.errors import UsageError
+from harness.workload import PACKED_ATTENTION
+from optimizations.optimization_catalogue import attention_owners
 from scenarios.build import stock_attention
 from scenarios.configuration import library_config, read_facts
-from scenarios.scenario_catalogue import SCENARIOS, Scenario, get
+from scenarios.scenario_catalogue import Scenario, all_scenarios, get
 from scenarios.sizes import num_experts
 
 _TOKENS = 2048
@@ -32,7 +33,7 @@ def choose_scenario(name: str | None, config: str | None) -> Scenario:
 
 
 def configured(source: str) -> Scenario:
-    """The model of a configuration on packed rows, with every optimization that applies to it.
+    """The model of a configuration on packed rows, with packed attention where that applies to it.
 
     Rows hold 2,048 tokens at full size, or the model's most positions where those are fewer.
     """
@@ -45,15 +46,14 @@ def configured(source: str) -> Scenario:
         family="packed-sft" if num_experts(config) is None else "moe",
         model=name,
         facts=facts,
-        optimizations=(),
         attention=stock,
         full_tokens=min(_TOKENS, getattr(config, "max_position_embeddings", None) or _TOKENS),
     )
-    found = applicable(scenario)
-    if scenario.family == "packed-sft" and PACKED_METADATA in found:
-        return replace(scenario, optimizations=found, attention="sdpa-mask")
-    # As in the catalogue: only dense models take packed attention unless an arm asks for it.
-    return replace(scenario, optimizations=tuple(n for n in found if n != PACKED_METADATA))
+    # As in the catalogue: packed attention is what dense models are fine-tuned with.
+    packed = PACKED_ATTENTION[0]
+    offered = attention_owners().get(packed) in applicable(scenario)
+    fits = scenario.family == "packed-sft" and offered
+    return replace(scenario, attention=packed) if fits else scenario
 
 
 def _name(source: str) -> str:
@@ -63,4 +63,4 @@ def _name(source: str) -> str:
     words = place.parent.name if place.name == "config.json" else place.name.removesuffix(".json")
     name = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.") or "model"
     # A published claim belongs to the scenario of that name, and to no other model.
-    return f"{name}-config" if name in SCENARIOS else name
+    return f"{name}-config" if name in all_scenarios() else name

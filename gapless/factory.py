@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gapless.arms import best_variant
 from harness.errors import UsageError
 from harness.record.records import ScenarioRecord
-from optimizations import optimization_catalogue as catalogue
-from scenarios.build_options import PACKED_ATTENTION, BuildOptions
-from scenarios.scenario_catalogue import SCENARIOS, Scenario, get
+from harness.workload import PACKED_ATTENTION
+from optimizations.optimization_catalogue import attention_owners, create
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import Scenario, all_scenarios, get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.workload import Optimization, Workload
-    from optimizations.packed_metadata import PackedBackend
 
 PATH = "gapless.factory:build"
 """How a bench plan names `build`."""
 
-PACKED_METADATA = "packed-metadata"
+LIBRARY_ATTENTION = "sdpa"
+"""What takes the place of attention whose optimization no arm toggles."""
 
 
 class FactorySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,37 +41,50 @@ def make_spec(
 ) -> dict[str, Any]:
     """JSON-like data for `build`.
 
-    The attention backends of `packed-metadata` go with it: without it a scenario that has one by
-    default falls back on the library's, with it one that has the library's takes `sdpa-mask`.
+    Attention that an optimization offers goes with it: without it a scenario that has one by
+    default falls back on the library's, with it one that has another takes the usual one of it.
     Raises `UsageError` where the attention asked for contradicts that.
     """
     attention = options.attention or scenario.attention
-    is_packed = attention in PACKED_ATTENTION
-    toggles_packed = PACKED_METADATA in optimizations
-    if is_packed != toggles_packed:
+    owners = attention_owners()
+    offered = [name for name, owner in owners.items() if owner in optimizations]
+    if attention not in offered and (offered or attention in owners):
         if options.attention is not None:
-            raise UsageError(_attention_conflict(attention, toggles_packed))
-        fallback = "sdpa-mask" if toggles_packed else "sdpa"
-        options = msgspec.structs.replace(options, attention=fallback)
+            raise UsageError(_attention_conflict(attention, offered, owners))
+        attention = offered[0] if offered else LIBRARY_ATTENTION
+        options = msgspec.structs.replace(options, attention=attention)
     spec = FactorySpec(
         scenario=scenario.name,
-        configured=None if SCENARIOS.get(scenario.name) == scenario else scenario,
-        options=options,
+        configured=None if all_scenarios().get(scenario.name) == scenario else scenario,
+        options=with_attached_attention(options),
         optimizations=optimizations,
     )
     built: dict[str, Any] = msgspec.to_builtins(spec)
     return built
 
 
-def _attention_conflict(attention: str, toggles_packed: bool) -> str:
-    if toggles_packed:
+def with_attached_attention(options: BuildOptions) -> BuildOptions:
+    """Options under which a model is built with the library's attention where the one asked for
+    comes with an optimization, of gapless or of another package."""
+    attached = tuple(attention_owners())
+    if attached == PACKED_ATTENTION:
+        return options
+    return msgspec.structs.replace(options, attached_attention=attached)
+
+
+def _attention_conflict(attention: str, offered: list[str], owners: Mapping[str, str]) -> str:
+    if attention not in owners:
+        toggled = owners[offered[0]]
         return (
-            f"--attention {attention} is the library's, but an arm toggles {PACKED_METADATA}; "
-            f"choose {' or '.join(PACKED_ATTENTION)}, or leave --attention out."
+            f"--attention {attention} is the library's, but an arm toggles {toggled}; "
+            f"choose {' or '.join(offered)}, or leave --attention out."
         )
+    owner = owners[attention]
+    choices = {owner: create(owner).variants}
+    variant = best_variant(choices, owner) or choices[owner][-1].name
     return (
-        f"--attention {attention} belongs to {PACKED_METADATA}, which no arm toggles; "
-        f"add --arm {PACKED_METADATA}=cached or leave --attention out."
+        f"--attention {attention} belongs to {owner}, which no arm toggles; "
+        f"add --arm {owner}={variant} or leave --attention out."
     )
 
 
@@ -97,12 +112,6 @@ def build(spec: Mapping[str, object]) -> tuple[Workload, dict[str, Optimization]
     except msgspec.ValidationError as error:
         raise UsageError(f"The workload cannot be built from this description: {error}.") from error
     scenario = wanted.configured or get(wanted.scenario)
-    backend = packed_backend(scenario, wanted.options)
-    made = {name: catalogue.create(name, attention=backend) for name in wanted.optimizations}
+    attention = wanted.options.attention or scenario.attention
+    made = {name: create(name, attention=attention) for name in wanted.optimizations}
     return scenario.build(wanted.options), made
-
-
-def packed_backend(scenario: Scenario, options: BuildOptions) -> PackedBackend:
-    """The backend of packed attention: the attention asked for, where it is one."""
-    attention = options.attention or scenario.attention
-    return "varlen" if attention == "varlen" else "sdpa-mask"

@@ -22,17 +22,11 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from gapless.choice import Choice
-    from gapless.flash_documents import FlashDocuments
-    from gapless.optimizing import Optimized
     from harness.record.audit_report import Site
+    from harness.workload import Choice, Detachable
 
 
 _MOST_LEFT = 5
-_DOCUMENTS = (
-    "packed-metadata: document boundaries for flash attention come with the call, once a forward "
-    "instead of in each layer"
-)
 _PINNED = (
     "save_on_cpu: copies through pinned memory and waits for none, on the compute stream as before"
 )
@@ -77,9 +71,9 @@ class Run:
 def audit_and_fix(audit: Callable[[], AuditReport], *, seed: int = 0) -> FixResult:
     """Run `audit` twice, the second time with what helps against its findings.
 
-    That are the optimizations that they name, on transformers models wherever the step calls them;
-    document boundaries found once a forward, where flash attention looks for them in each layer;
-    and pinned memory for `torch.autograd.graph.save_on_cpu`. Both runs start from the same seed, so
+    That are the optimizations that they name, on transformers models wherever the step calls them,
+    or other inputs for the library where those do it; and pinned memory for
+    `torch.autograd.graph.save_on_cpu`. Both runs start from the same seed, so
     that they make the same model and batch. Raises `UsageError` where nothing of it applies.
     """
     import torch
@@ -172,7 +166,7 @@ def watched(wanted: dict[str, str], *, pin_saves: bool = False) -> Iterator[Run]
 
     run, seen = Run(), set[int]()
     roots: list[nn.Module] = []
-    attached: list[Optimized | FlashDocuments] = []
+    attached: list[Detachable] = []
     saves = torch.autograd.graph.save_on_cpu
     begin_saving, begin_backward = saves.__init__, torch.autograd.backward
 
@@ -225,27 +219,27 @@ def _keep(value: torch.Tensor, among: list[torch.Tensor]) -> None:
         among.append(on_host.detach().clone())
 
 
-def _turn_on(
-    module: nn.Module, wanted: dict[str, str], run: Run
-) -> Iterator[Optimized | FlashDocuments]:
-    from gapless.automatic import automatic_choices, implementation_of
-    from gapless.flash_documents import FlashDocuments
+def _turn_on(module: nn.Module, wanted: dict[str, str], run: Run) -> Iterator[Detachable]:
     from gapless.optimizing import optimize
     from optimizations.implementation_switch import pretrained_model
+    from optimizations.optimization_catalogue import all_optimizations
 
     target = pretrained_model(module)
     if target is None:
         return
-    if "packed-metadata" in wanted and "flash" in implementation_of(module, "_attn_implementation"):
-        run.said.append(_DOCUMENTS)
-        yield FlashDocuments(target)
-        wanted = {name: variant for name, variant in wanted.items() if name != "packed-metadata"}
-    for choice in automatic_choices(module, packed=False, tokens=None):
-        if choice.optimization not in wanted:
+    for name, optimization in all_optimizations().items():
+        if name not in wanted:
             continue
+        remedy = optimization.library_remedy(target)
+        if remedy is not None:
+            sentence, applied = remedy
+            run.said.append(sentence)
+            yield applied
+            continue
+        choice = optimization.choose(module, packed=False, tokens=None)
         run.choices.append(choice)
         if choice.variant is not None:
-            yield optimize(module, {choice.optimization: choice.variant})
+            yield optimize(module, {name: choice.variant})
 
 
 def _parity(plain: Run, fixed: Run) -> LossParity:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 _PER_RUN = ("comparisons", "parity", "syncs", "memory", "throughput", "overlap", "energy")
 
 
-def run_document(record: RunRecord) -> str:
-    """One run's record as indented JSON, raw samples left to the store."""
-    return indented(msgspec.structs.replace(record, samples=None))
+def run_document(record: RunRecord) -> RunRecord:
+    """One run's record, raw samples left to the store."""
+    return msgspec.structs.replace(record, samples=None)
 
 
-def reproduce_document(rows: Sequence[ReproduceRow], records: Sequence[RunRecord]) -> str:
+def reproduce_document(
+    rows: Sequence[ReproduceRow], records: Sequence[RunRecord]
+) -> dict[str, Any]:
     """All rows and, under the names that one run's document has, the figures of all runs.
 
     Each entry of a list of figures bears the `run` and the `scenario` it belongs to.
@@ -37,7 +39,7 @@ def reproduce_document(rows: Sequence[ReproduceRow], records: Sequence[RunRecord
     }
     for name in _PER_RUN:
         document[name] = [entry for record in records for entry in _entries(record, name)]
-    return indented(document)
+    return document
 
 
 def _entries(record: RunRecord, name: str) -> list[dict[str, Any]]:

@@ -30,6 +30,11 @@ SWEPT = {
 }
 """What `--sweep` may vary -> the build option."""
 
+_ABOUT_EXPOSED = (
+    "Exposed is the time in which the device idles because the host waits for it. Copies that "
+    "nothing runs beside cost time of their own, which is not in it: Overlap tells which share of "
+    "the copy time is hidden under compute."
+)
 _TIME_LIMIT_S = 1800.0
 
 
@@ -96,6 +101,8 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
                 f"--sweep {text} is not understood; write NAME=LOW..HIGH or NAME=A,B,C with NAME "
                 f"one of {', '.join(SWEPT)}."
             )
+        if name in swept:
+            raise UsageError(f"--sweep {name} is given twice; write its values in one.")
         low, dots, high = values.partition("..")
         try:
             if dots:
@@ -173,6 +180,7 @@ def modelled_table(runs: Sequence[tuple[Point, RunRecord]]) -> Table:
         ),
         rows=tuple(_padded(row) for row in rows),
         title="Modelled by the virtual clock, not measured",
+        notes=(_ABOUT_EXPOSED,),
     )
 
 

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from gapless.choice import Choice
 from harness.errors import UsageError
+from harness.workload import Choice
+from optimizations.optimization_catalogue import all_optimizations, create
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from harness.workload import Attachment
-    from optimizations.packed_metadata import PackedBackend
 
 logger = logging.getLogger("gapless")
 
@@ -62,7 +62,7 @@ def optimize(
     """Enable what helps this model on its device, and log one line each with the reason.
 
     `choice="auto"` looks at the model, its implementations, its device and the free memory; a
-    mapping `{"moe-routing": "argsort"}` enables just that. `packed`: every call of the model gets
+    mapping `{"name": "variant"}` enables just that. `packed`: every call of the model gets
     `packed_documents=PackedDocuments(...)`. `tokens`: tokens in one batch, by which automatic
     choice tells whether checkpoint inputs are worth moving to the host.
 
@@ -76,8 +76,6 @@ def optimize(
             f"optimize takes a torch.nn.Module, not {type(model).__name__}; give the model itself."
         )
     if choice == "auto":
-        from gapless.automatic import automatic_choices
-
         choices = automatic_choices(model, packed=packed, tokens=tokens)
     elif not isinstance(choice, Mapping):
         raise UsageError(
@@ -99,27 +97,30 @@ def optimize(
     return Optimized(choices, tuple(attachments))
 
 
+def automatic_choices(model: nn.Module, *, packed: bool, tokens: int | None) -> tuple[Choice, ...]:
+    """One choice for each optimization. Raises `UsageError` for a model without parameters."""
+    from optimizations.implementation_switch import model_device
+
+    model_device(model)
+    return tuple(
+        optimization.choose(model, packed=packed, tokens=tokens)
+        for optimization in all_optimizations().values()
+    )
+
+
 def _asked(model: nn.Module, name: str, variant: str) -> Choice:
     """A choice of the user's, which may put one attention in the place of another."""
-    from gapless.automatic import implementation_of
-    from optimizations.implementation_switch import pretrained_model
+    from optimizations.implementation_switch import implementation_of, pretrained_model
 
     reason = "asked for"
-    if name == "packed-metadata" and pretrained_model(model) is not None:
-        in_use = implementation_of(model, "_attn_implementation")
+    if create(name).attentions and pretrained_model(model) is not None:
+        in_use = implementation_of(model, "attention")
         reason += f"; it takes the place of {in_use} until it is detached"
     return Choice(name, variant, reason)
 
 
 def _attach(model: nn.Module, choice: Choice) -> Attachment:
-    from gapless.automatic import packed_backend_of
-    from optimizations import optimization_catalogue as catalogue
-
-    attention: PackedBackend = "sdpa-mask"
-    if choice.optimization == "packed-metadata":
-        attention = packed_backend_of(model)
-    optimization = catalogue.create(choice.optimization, attention=attention)
-    attachment = optimization.attach(model)
+    attachment = create(choice.optimization).suited_to(model).attach(model)
     try:
         attachment.select(choice.variant or "")
     except BaseException:

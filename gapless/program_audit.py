@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
+from harness.findings.answering import with_answers
+from optimizations.optimization_catalogue import answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,16 +37,18 @@ def audit_program(
     if is_script(target):
         from harness.audit.emulated.emulated_script import audit_script
 
-        return audit_script(target, arguments, steps=steps, skip=skip, **settings)
+        report = audit_script(target, arguments, steps=steps, skip=skip, **settings)
+        return with_answers(report, answers())
     from harness.audit.emulated.emulated_audit import audit_target
 
     _no_arguments(target, arguments)
-    return audit_target(
+    report = audit_target(
         target,
         steps=1 if steps is None else steps,
         warmup=1 if skip is None else skip,
         **settings,
     )
+    return with_answers(report, answers())
 
 
 def audit_on_gpu(
@@ -82,7 +86,7 @@ def audit_on_gpu(
             from harness.audit.tensorboard import save_for_tensorboard
 
             save_for_tensorboard(trace, tensorboard)
-    return report
+    return with_answers(report, answers())
 
 
 def _no_arguments(target: str, arguments: Sequence[str]) -> None:

@@ -6,34 +6,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from gapless.arms import Choices, parse_arms, variant_with_role
+from gapless.arms import Choices, best_variant, parse_arms
 from harness.errors import UsageError
+from scenarios.published_setups import COMMON_GROUND, ONE_GPU, PURPOSE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from harness.record.records import Arm, Claim
-
-COMMON_GROUND: Mapping[str, Mapping[str, str]] = {
-    # A host read in the recompute keeps the host from running ahead, which is what lets the
-    # published double buffer overlap at all; so its runs are free of reads in every arm.
-    "checkpoint-reload": {"packed-metadata": "collator"},
-}
-"""Optimization -> what every arm of its runs has besides."""
-
-PURPOSE: Mapping[str, str] = {"checkpoint-reload": "activations"}
-"""Optimization -> which narrow widths its runs take; `balanced` where it is not named."""
-
-ONE_GPU: Mapping[tuple[str, str], Mapping[str, int]] = {
-    ("packed-metadata", "qwen3-14b-packed-sft"): {"num_layers": 16, "tokens": 4096},
-    ("checkpoint-reload", "qwen3-8b-packed-sft"): {"num_layers": 12, "tokens": 16_384},
-    ("checkpoint-reload", "qwen3-14b-packed-sft"): {"num_layers": 8, "tokens": 16_384},
-    ("checkpoint-reload", "qwen3-32b-packed-sft"): {"num_layers": 6, "tokens": 16_384},
-    ("moe-routing", "gpt-oss-20b"): {"num_layers": 6, "tokens": 4096},
-}
-"""(optimization, scenario) -> real widths with as many layers as train on one GPU of 80 GB with
-AdamW, in steps of about a second. What one layer copies over what it computes, which decides the
-reload, depends on neither the number of layers nor that of tokens."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +32,8 @@ class ClaimRun:
     def arms(self, choices: Choices) -> tuple[Arm, ...]:
         """The claimed baseline, each claimed variant, and the variant that goes beyond them."""
         variants = [claim.variant for claim in self.claims]
-        variants.append(variant_with_role(choices, self.optimization, "beyond"))
+        best = best_variant(choices, self.optimization)
+        variants += [best] if best is not None else []
         settings = {
             **COMMON_GROUND.get(self.optimization, {}),
             self.optimization: self.claims[0].baseline_variant,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gapless.arms import BASELINE, parse_variants, variant_with_role
-from gapless.bench_run import variants_of
-from gapless.factory import packed_backend
+from gapless.arms import BASELINE, best_variant, parse_variants, variant_with_role
+from gapless.bench_run import applicable, variants_of
+from gapless.factory import with_attached_attention
 from harness.audit.emulated.emulated_audit import EmulatedAudit, Mode
 from harness.audit.failures import as_workload_error
 from harness.audit.growth import Sizes, with_growth
 from harness.bench.arm_switch import attached, check_requirements
 from harness.errors import UsageError
-from optimizations import optimization_catalogue as catalogue
-from scenarios.build_options import PACKED_ATTENTION
+from harness.findings.answering import with_answers
+from optimizations.optimization_catalogue import all_optimizations, answers, create
 from scenarios.configuration import library_config
 from scenarios.sizes import experts_per_token, num_experts
 
@@ -55,12 +55,14 @@ def audit_scenario(
     if scale == "experts" and num_experts(config) is None:
         raise UsageError(f"{scenario.model} has no experts to scale; use --scale layers.")
 
-    def run(one: Scenario, built: BuildOptions, how: Mode) -> AuditReport:
-        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **settings)
+    def run(one: Scenario, built: BuildOptions, how: Mode, **asked: Any) -> AuditReport:
+        return _audit(one, built, arm, steps=steps, warmup=warmup, mode=how, **asked)
 
-    report = run(scenario, options, mode)
+    report = run(scenario, options, mode, **settings)
     if scale is None:
         return report
+    # What is asked of the clock, such as a file for the timeline, is about the size asked for.
+    counting = {name: value for name, value in settings.items() if name != "clock"}
     small = {
         sizes: run(
             scenario,
@@ -72,6 +74,7 @@ def audit_scenario(
                 tokens=None,
             ),
             "values",
+            **counting,
         )
         for sizes in _small_sizes(scale, experts_per_token(config) or 1)
     }
@@ -88,16 +91,15 @@ def _audit(
     **settings: Any,
 ) -> AuditReport:
     variants = _variants(scenario, options, arm)
-    optimizations = {
-        name: catalogue.create(name, attention=packed_backend(scenario, options))
-        for name in variants
-    }
+    attention = options.attention or scenario.attention
+    optimizations = {name: create(name, attention=attention) for name in variants}
     name = ",".join(f"{name}={variant}" for name, variant in variants.items())
     target = f"{scenario.name} ({name})" if name else scenario.name
     audit = EmulatedAudit(target=target, boundary="explicit", steps=steps, skip=warmup, **settings)
     with as_workload_error(target, audit.book), audit:
         audit.record(False)
-        workload = scenario.build(msgspec.structs.replace(options, device="cuda"))
+        on_device = msgspec.structs.replace(options, device="cuda")
+        workload = scenario.build(with_attached_attention(on_device))
         chosen = {"arm": variants}
         check_requirements(chosen, optimizations, workload.model)
         with attached(chosen, optimizations, workload.model) as switch:
@@ -111,37 +113,41 @@ def _audit(
                 workload.optimizer_step()
 
             audit.run_steps(step)
-    return audit.report
+    return with_answers(audit.report, answers())
 
 
 def _variants(scenario: Scenario, options: BuildOptions, arm: str | None) -> dict[str, str]:
-    """Optimization -> variant: what the arm names, and the baseline of what waits in the scenario.
-
-    Copies of checkpoint inputs make nobody wait in the baseline, which has none of them.
-    """
+    """Optimization -> variant: the baseline of what waits here, and what the arm names."""
     choices = variants_of()
-    names = [name for name in scenario.optimizations if name != "checkpoint-reload"]
-    attention = options.attention or scenario.attention
-    if attention not in PACKED_ATTENTION and "packed-metadata" in names:
-        names.remove("packed-metadata")
+    names = _waiting(scenario, options.attention or scenario.attention)
     variants = {name: variant_with_role(choices, name, "baseline") for name in names}
     if arm is not None:
         variants |= {} if arm == BASELINE else parse_variants(arm, choices)
-    return {name: variants[name] for name in catalogue.NAMES if name in variants}
+    return {name: variants[name] for name in choices if name in variants}
+
+
+def _waiting(scenario: Scenario, attention: str) -> tuple[str, ...]:
+    """The optimizations whose baseline makes the host wait in this scenario with this attention."""
+    known = all_optimizations()
+    return tuple(
+        name
+        for name in applicable(scenario)
+        if known[name].removes_syncs
+        and (not known[name].attentions or attention in known[name].attentions)
+    )
 
 
 def best_arm(scenario: Scenario) -> str:
-    """An arm with the variant that goes beyond the published one, of each optimization that waits
-    in the scenario's baseline. Raises `UsageError` where there is none."""
+    """An arm with the best variant of each optimization that waits in the scenario's baseline.
+
+    Raises `UsageError` where there is none.
+    """
     choices = variants_of()
-    variants = {
-        name: variant_with_role(choices, name, "beyond")
-        for name in scenario.optimizations
-        if name != "checkpoint-reload"
-    }
-    if not variants:
+    best = {name: best_variant(choices, name) for name in _waiting(scenario, scenario.attention)}
+    arm = ",".join(f"{name}={variant}" for name, variant in best.items() if variant is not None)
+    if not arm:
         raise UsageError(f"Nothing waits in {scenario.name} that an optimization could remove.")
-    return ",".join(f"{name}={variant}" for name, variant in variants.items())
+    return arm
 
 
 def _small_sizes(scale: str, chosen: int) -> tuple[Sizes, ...]:

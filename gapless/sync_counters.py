@@ -13,8 +13,10 @@ from harness.audit.emulated.emulated_audit import EmulatedAudit
 from harness.audit.portable import portable
 from harness.bench.arm_switch import attached, resolve_arms
 from harness.bench.sync_probe import SyncsSeen
+from harness.findings.answering import with_answers
 from harness.record.records import PHASES, Phase, SyncCount
 from harness.tables.audit_text import report_text
+from optimizations.optimization_catalogue import answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +70,7 @@ class EmulatedSyncAudit:
 
     def explain(self) -> str:
         """Where it waited, as the terminal report has it."""
-        return report_text(self.report)
+        return report_text(with_answers(self.report, answers()))
 
 
 class RecordedSyncAudit:

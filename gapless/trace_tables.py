@@ -33,12 +33,14 @@ def comparison_table(comparison: AuditComparison) -> Table:
 def compat_table(numbers: HtaNumbers) -> Table:
     """Every number that HolisticTraceAnalysis prints, under its own names."""
     values = msgspec.structs.asdict(numbers)
-    streams = values.pop("idle_breakdown")
+    streams, times = values.pop("idle_breakdown"), values.pop("times")
     rows = [(name, _figure(value)) for name, value in values.items()]
     for stream in streams:
         for name in ("host_wait_us", "kernel_wait_us", "other_us"):
             rows.append((f"stream {stream.stream} {name}", _figure(getattr(stream, name))))
-    return Table(columns=("HTA's name", "Value"), rows=tuple(rows), title="By HTA's own rules")
+    return Table(
+        columns=("HTA's name", "Value"), rows=tuple(rows), title=f"By HTA's own rules, {times}"
+    )
 
 
 def _figure(value: float | None) -> str:

@@ -7,7 +7,7 @@ selects one of its variants as often as asked, without rebuilding anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from harness.record.finding import Answer
     from harness.record.records import ScenarioRecord
 
 VariantRole = Literal["baseline", "published", "beyond", "peer", "reference"]
+
+PACKED_ATTENTION = ("sdpa-mask", "varlen")
+"""Attention over `PackedDocuments`, by its kernels. It is the library's under neither name: a model
+has it while an optimization that offers it is attached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +108,38 @@ class Attachment(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What automatic choice decided about one optimization, and why."""
+
+    optimization: str
+    variant: str | None
+    """`None` leaves it off."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.optimization}: {self.variant or 'off'}, {self.reason}"
+
+
+class Detachable(Protocol):
+    """Something that was put on a model."""
+
+    def detach(self) -> None:
+        """Take it off; calling it twice is harmless."""
+        ...
+
+
 class Optimization(Protocol):
-    """One fix with its variants. Implementations are frozen dataclasses of their settings."""
+    """One fix with its variants. Implementations derive from it, as frozen dataclasses of their
+    settings, and give at least what has no answer here.
+
+    The file of an implementation is imported wherever optimizations are listed: it leaves torch
+    and the libraries to the methods that take a model.
+    """
 
     @property
     def name(self) -> str:
-        """Stable name for CLI and records, such as `packed-metadata`."""
+        """Stable name for CLI and records, in lower case with hyphens."""
         ...
 
     @property
@@ -123,11 +154,15 @@ class Optimization(Protocol):
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """All variants; exactly one has the role `baseline`, exactly one `published`."""
+        """All variants; exactly one has the role `baseline`, at most one `published`."""
         ...
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
-        """Why this variant cannot run on this model and machine, or `None` if it can."""
+        """Why this variant cannot run on this model and machine, or `None` if it can.
+
+        It applies to a model that can have one of its variants; that is asked of a model without
+        weights, on `meta`.
+        """
         ...
 
     def attach(self, model: nn.Module) -> Attachment:
@@ -144,6 +179,48 @@ class Optimization(Protocol):
         0.0 asks for equality to the last bit.
         """
         ...
+
+    @property
+    def removes_syncs(self) -> bool:
+        """Whether its baseline makes the host wait for the device and stands for what a scenario
+        does without it. An audit of a scenario then has that baseline, and fixes it."""
+        return False
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """Attention it offers under names that are not the library's, the usual one first."""
+        return ()
+
+    def using(self, attention: str) -> Self:
+        """The same with one of its `attentions`."""
+        return self
+
+    def suited_to(self, model: nn.Module) -> Self:
+        """The same with the settings that fit this model on its device."""
+        return self
+
+    @property
+    def saved_work(self) -> str | None:
+        """The host's work that it saves, in the plural, such as `mask rebuilds`: what a modelled
+        step that gains more than its waits cost is explained by."""
+        return None
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Which findings of an audit it mends, and what to write instead."""
+        return ()
+
+    def choose(self, model: nn.Module, *, packed: bool, tokens: int | None) -> Choice:
+        """The variant that automatic choice turns on for this model, or why none.
+
+        `packed`: every call gets `packed_documents`. `tokens`: of one batch, where they are known.
+        """
+        return Choice(self.name, None, "it is not chosen by itself; ask for it by name")
+
+    def library_remedy(self, model: nn.Module) -> tuple[str, Detachable] | None:
+        """What mends its findings on this model in place of a variant, where the library can do it
+        with other inputs: one sentence, and what was put on the model. `None` as a rule."""
+        return None
 
 
 class WorkloadFactory(Protocol):

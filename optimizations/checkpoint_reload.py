@@ -1,42 +1,26 @@
 """Activation checkpointing whose layer inputs wait in host memory and come back for the recompute.
 
-All variants run torch's own checkpoint without reentrant autograd, transformers' default, so that
-they differ in copies only: RNG and autocast state, keyword arguments, unused gradients, early stop
-of the recompute, `torch.autograd.grad` and second-order gradients are torch's, not ours. The first
-positional argument of a layer is what moves; everything else stays on the device.
-
-The function enters a model by transformers' own door, `_set_gradient_checkpointing`.
+Source: the double buffer of unslothai/unsloth-zoo #534; `reload_attachment` has the functions that
+a model's layers call.
 """
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
-
-import torch
-from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
+from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.workload import Variant
-from optimizations.copy_engine import CopyEngine, open_copy_engine
-from optimizations.host_pool import HostPool
-from optimizations.input_offload import InputOffloader, OffloadPolicy, StoredInput
-from optimizations.tolerances import same_order_tolerance
+from harness.record.finding import Answer
+from harness.workload import Choice, Optimization, Variant
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    import torch
     from torch import nn
 
-_FLAG = "gradient_checkpointing"
-_FUNCTION = "_gradient_checkpointing_func"
-_HELD = "_gapless_checkpoint_reload_held"
-_ABSENT = object()
+    from optimizations.input_offload import OffloadPolicy
+    from optimizations.reload_attachment import CheckpointReloadAttachment, OpenEngine
+
 _MIN_BYTES_GPU = 2 * 2**20 + 1
 """Published: what is larger than 2 MiB."""
 _MIN_BYTES_CPU = 64 * 2**10
@@ -74,14 +58,8 @@ _VARIANTS = (
 _OFFLOADING = frozenset({"single-buffer", "double-buffer", "prefetch"})
 
 
-class OpenEngine(Protocol):
-    """Opens a copy engine for a device, see `open_copy_engine`."""
-
-    def __call__(self, device: torch.device, *, shared_lane: bool) -> CopyEngine: ...
-
-
 @dataclass(frozen=True)
-class CheckpointReload:
+class CheckpointReload(Optimization):
     """Offload of checkpoint inputs to host memory, with copies beside compute."""
 
     name = "checkpoint-reload"
@@ -95,6 +73,20 @@ class CheckpointReload:
         "time, and against no offload it gains memory, never time."
     )
     variants = _VARIANTS
+    answers = (
+        Answer(
+            optimization="checkpoint-reload=prefetch",
+            kinds=("serialized-copy",),
+            phases=("backward", "recompute"),
+            least_bytes=1 << 20,
+            why="Activations come back from host memory in backward, and compute stands still "
+            "for it.",
+            instead=(
+                'gapless.optimize(model, "auto")  # copies run beside compute, one layer ahead',
+            ),
+            unless="Short sequences: keep the activations on the device.",
+        ),
+    )
 
     min_bytes: int | None = None
     """Inputs smaller than this stay on the device. `None` stands for 2 MiB on a GPU, as published,
@@ -108,7 +100,8 @@ class CheckpointReload:
     """Offloads that `prefetch` may leave under way at a layer's end."""
     min_free_bytes: int = 512 * 2**20
     """Free device memory below which there is only one device buffer."""
-    open_engine: OpenEngine = field(default=open_copy_engine, repr=False)
+    open_engine: OpenEngine | None = field(default=None, repr=False)
+    """Opens copy engines; `None` takes the device's own."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -123,8 +116,10 @@ class CheckpointReload:
                 raise UsageError(f"checkpoint-reload has {name}={value}; use {least} or more.")
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
+        from optimizations.reload_attachment import checkpointing_doors, is_integrated
+
         variant_of(self, variant)
-        if not _doors(model):
+        if not checkpointing_doors(model):
             return (
                 f"{type(model).__name__} holds no transformers model whose layers support "
                 "gradient checkpointing"
@@ -134,24 +129,30 @@ class CheckpointReload:
         for device in {parameter.device for parameter in model.parameters()}:
             if device.type not in {"cpu", "cuda"}:
                 return f"there are no copies beside compute on a {device.type} device"
-            if device.type == "cuda" and _is_integrated(device):
+            if device.type == "cuda" and is_integrated(device):
                 return (
                     f"{device} shares its memory with the host, so a copy to the host frees nothing"
                 )
         return None
 
     def attach(self, model: nn.Module) -> CheckpointReloadAttachment:
+        from optimizations.reload_attachment import CheckpointReloadAttachment
+
         reasons = [self.requires(model, variant.name) for variant in _VARIANTS]
         if all(reasons):
             raise UsageError(f"checkpoint-reload cannot be used here: {reasons[0]}.")
         return CheckpointReloadAttachment(self, model)
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
+        from optimizations.tolerances import same_order_tolerance
+
         variant_of(self, variant)
         return same_order_tolerance(dtype)
 
     def moves(self, value: object) -> bool:
         """Whether a layer's first argument is one dense piece of memory that is worth a copy."""
+        import torch
+
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return False
         # A tensor made of several, such as DTensor, has no memory of its own.
@@ -164,6 +165,8 @@ class CheckpointReload:
 
     def policy(self, variant: str) -> OffloadPolicy:
         """How an offloading variant schedules its copies."""
+        from optimizations.input_offload import OffloadPolicy
+
         ahead = self.prefetch_depth if variant == "prefetch" else 0
         return OffloadPolicy(
             num_slots=1 + ahead if ahead else {"single-buffer": 1, "double-buffer": 2}[variant],
@@ -173,193 +176,7 @@ class CheckpointReload:
             min_free_bytes=self.min_free_bytes,
         )
 
+    def choose(self, model: nn.Module, *, packed: bool, tokens: int | None) -> Choice:
+        from optimizations.reload_choice import reload_choice
 
-class CheckpointReloadAttachment:
-    """Checkpoint functions for one model. Engines and pinned buffers survive toggling."""
-
-    def __init__(self, settings: CheckpointReload, model: nn.Module) -> None:
-        """Raises `UsageError` where another attachment holds the model's checkpointing."""
-        self._settings = settings
-        self._model = model
-        self._modules = [m for door in _doors(model) for m in door.modules() if hasattr(m, _FLAG)]
-        if any(module.__dict__.get(_HELD) == id(module) for module in self._modules):
-            raise UsageError(
-                f"The checkpointing of this {type(model).__name__} is already held by another "
-                "checkpoint-reload; detach that one first."
-            )
-        for module in self._modules:
-            # Its own id, so that a deep copy of an attached model is not held.
-            module.__dict__[_HELD] = id(module)
-        self._before = [
-            {name: module.__dict__.get(name, _ABSENT) for name in (_FLAG, _FUNCTION)}
-            for module in self._modules
-        ]
-        # Where the user checkpoints some of the layers, those stay the ones.
-        self._flags = [bool(getattr(module, _FLAG)) for module in self._modules]
-        self._pools: dict[torch.device, HostPool] = {}
-        self._engines: dict[tuple[torch.device, bool], CopyEngine] = {}
-        self._offloaders: dict[tuple[str, torch.device], InputOffloader] = {}
-        self._attached = True
-
-    def select(self, variant: str) -> None:
-        """Raises `UsageError` for an unknown variant, an unmet need, or after `detach`."""
-        if not self._attached:
-            raise UsageError(f"Cannot select '{variant}': it is detached; attach it again.")
-        reason = self._settings.requires(self._model, variant)
-        if reason is not None:
-            raise UsageError(f"checkpoint-reload={variant} cannot be used here: {reason}.")
-        # Buffers survive toggling, so that no timed step allocates them again; those cut short for
-        # want of memory are tried anew.
-        for offloader in self._offloaders.values():
-            if offloader.shortage is not None:
-                offloader.release_device_buffers()
-        function = self._function(variant)
-        for door in _doors(self._model):
-            door._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=function)
-        if any(self._flags):
-            for module, flag in zip(self._modules, self._flags, strict=True):
-                setattr(module, _FLAG, flag)
-
-    def detach(self) -> None:
-        if not self._attached:
-            return
-        self._attached = False
-        for module, before in zip(self._modules, self._before, strict=True):
-            for name, value in before.items():
-                module.__dict__.pop(name, None)
-                if value is not _ABSENT:
-                    module.__dict__[name] = value
-            del module.__dict__[_HELD]
-        for offloader in self._offloaders.values():
-            offloader.finish()
-        for engine in self._engines.values():
-            engine.close()
-        for pool in self._pools.values():
-            pool.clear()
-
-    def device_buffer_bytes(self) -> int:
-        """Device memory that the reload buffers hold now; 0 before the first backward."""
-        return sum(offloader.device_buffer_bytes for offloader in self._offloaders.values())
-
-    def host_buffer_bytes(self) -> int:
-        """Host memory that the pool holds now, lent out or not."""
-        return sum(pool.num_bytes for pool in self._pools.values())
-
-    def shortages(self) -> tuple[str, ...]:
-        """One sentence part for each device where memory allowed one buffer only."""
-        return tuple(
-            f"{variant} on {device}: {offloader.shortage}"
-            for (variant, device), offloader in self._offloaders.items()
-            if offloader.shortage is not None
-        )
-
-    def _function(self, variant: str) -> Callable[..., Any]:
-        if variant == "plain":
-            return partial(checkpoint, use_reentrant=False)
-        if variant == "save-on-cpu":
-            return _checkpoint_saving_on_cpu
-        return _OffloadingCheckpoint(self._settings.moves, partial(self._offloader, variant))
-
-    def _offloader(self, variant: str, device: torch.device) -> InputOffloader:
-        offloader = self._offloaders.get((variant, device))
-        if offloader is None:
-            shared_lane = variant != "prefetch"
-            engine = self._engines.get((device, shared_lane))
-            if engine is None:
-                engine = self._settings.open_engine(device, shared_lane=shared_lane)
-                self._engines[device, shared_lane] = engine
-            pool = self._pools.setdefault(device, HostPool(engine))
-            offloader = InputOffloader(engine, pool, self._settings.policy(variant))
-            self._offloaders[variant, device] = offloader
-        return offloader
-
-
-class _OffloadingCheckpoint:
-    """A checkpoint function, `(function, *args) -> outputs`, that offloads its first argument."""
-
-    def __init__(
-        self,
-        moves: Callable[[object], bool],
-        offloader_for: Callable[[torch.device], InputOffloader],
-    ) -> None:
-        self._moves = moves
-        self._offloader_for = offloader_for
-        self._running = threading.local()
-
-    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        if not args or self._inside_another or not self._moves(args[0]):
-            return checkpoint(function, *args, use_reentrant=False)
-        hidden, *rest = args
-        del args
-        offloader = self._offloader_for(hidden.device)
-        hooks = saved_tensors_hooks(
-            partial(_pack, offloader, hidden.shape), partial(_unpack, offloader)
-        )
-        try:
-            with hooks:
-                return checkpoint(partial(self._run, function, rest), hidden, use_reentrant=False)
-        finally:
-            offloader.end_of_layer()
-
-    def _run(self, function: Callable[..., Any], rest: list[Any], hidden: torch.Tensor) -> Any:
-        with self._marked():
-            return function(hidden, *rest)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _OffloadingCheckpoint:
-        """A copy of the model uses the same engines and buffers, so that it can be copied."""
-        return self
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """A pickle of the model has plain checkpointing: engines and buffers are this process's."""
-        return partial(checkpoint, use_reentrant=False).__reduce__()
-
-    @property
-    def _inside_another(self) -> bool:
-        # A checkpoint inside a checkpointed layer is forgotten after the outer forward and made
-        # again in the recompute; to offload its input then would only add copies.
-        return getattr(self._running, "inside", False)
-
-    @contextmanager
-    def _marked(self) -> Iterator[None]:
-        before = self._inside_another
-        self._running.inside = True
-        try:
-            yield
-        finally:
-            self._running.inside = before
-
-
-def _pack(
-    offloader: InputOffloader, shape: torch.Size, tensor: torch.Tensor
-) -> torch.Tensor | StoredInput:
-    # Some versions of torch save an empty tensor of their own with the input.
-    return offloader.store(tensor) if tensor.shape == shape else tensor
-
-
-def _unpack(offloader: InputOffloader, packed: torch.Tensor | StoredInput) -> torch.Tensor:
-    return offloader.fetch(packed) if isinstance(packed, StoredInput) else packed
-
-
-def _checkpoint_saving_on_cpu(function: Callable[..., Any], *args: Any) -> Any:
-    with save_on_cpu(pin_memory=True):
-        return checkpoint(function, *args, use_reentrant=False)
-
-
-def _doors(model: nn.Module) -> list[Any]:
-    """The outermost modules with transformers' door to checkpointing, wrappers such as peft's open.
-
-    Only those that hold a layer with the flag; the door raises for others.
-    """
-    doors: list[Any] = []
-    inside: set[int] = set()
-    for module in model.modules():
-        if id(module) in inside or not hasattr(type(module), "_set_gradient_checkpointing"):
-            continue
-        if any(hasattr(part, _FLAG) for part in module.modules()):
-            doors.append(module)
-            inside.update(id(part) for part in module.modules())
-    return doors
-
-
-def _is_integrated(device: torch.device) -> bool:
-    return bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
+        return reload_choice(self, model, tokens)

@@ -102,6 +102,13 @@ def model_device(model: nn.Module) -> torch.device:
     return parameter.device
 
 
+def implementation_of(model: nn.Module, kind: SwitchKind) -> str:
+    """The implementation in use, by the name that the model's configuration holds."""
+    target: Any = pretrained_model(model)
+    config = target.config.get_text_config()
+    return getattr(config, _DOORS[kind].config_attribute, None) or "eager"
+
+
 class ImplementationSwitch:
     """Holds one switch of one model: enters our functions, selects by name, restores.
 

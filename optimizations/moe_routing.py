@@ -1,33 +1,29 @@
 """MoE routing: tokens grouped by expert once instead of one device read per expert.
 
 Source: "How to Make LLM Training Faster with Unsloth and NVIDIA" (Unsloth, May 2026), third fix.
-The functions below have the signature under which transformers calls experts:
-`(experts module, hidden_states [T, hidden], top_k_index [T, top_k], top_k_weights [T, top_k])`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
-from harness.workload import Variant
-from optimizations.implementation_switch import ImplementationSwitch, pretrained_model
-from optimizations.moe_dispatch import plan_dispatch, to_experts, to_tokens
-from optimizations.moe_experts import (
-    all_experts_grouped,
-    each_expert,
-    expert_modules,
-    grouped_obstacle,
-)
-from optimizations.tolerances import other_order_tolerance, same_order_tolerance
+from harness.record.finding import Answer
+from harness.workload import Choice, Optimization, Variant
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
+    from optimizations.moe_variants import MoeRoutingAttachment
+
+_SYNC_FREE_EXPERTS = {
+    "batched_mm": "gathers each token's weights and reads nothing",
+    "deepgemm": "groups on the device and reads nothing",
+    "sonicmoe": "groups on the device and reads nothing",
+}
 _VARIANTS = (
     Variant(
         "where-loop",
@@ -51,7 +47,7 @@ _VARIANTS = (
 
 
 @dataclass(frozen=True)
-class MoeRouting:
+class MoeRouting(Optimization):
     """Groups tokens by expert with fewer reads of the device, or none."""
 
     name = "moe-routing"
@@ -61,8 +57,20 @@ class MoeRouting:
         "expert; saves little with few experts that each take long to compute."
     )
     variants = _VARIANTS
+    removes_syncs = True
+    saved_work = "expert launches"
+    answers = (
+        Answer(
+            optimization="moe-routing=device-offsets",
+            file="transformers/models/",
+            function=r"Experts\.forward$",
+        ),
+    )
 
     def requires(self, model: nn.Module, variant: str) -> str | None:
+        from optimizations.implementation_switch import pretrained_model
+        from optimizations.moe_experts import expert_modules, grouped_obstacle
+
         variant_of(self, variant)
         target = pretrained_model(model)
         if target is None:
@@ -75,12 +83,18 @@ class MoeRouting:
         return grouped_obstacle(experts) if variant == "grouped_mm" else None
 
     def attach(self, model: nn.Module) -> MoeRoutingAttachment:
+        from optimizations.moe_variants import MoeRoutingAttachment
+
         reason = self.requires(model, "where-loop")
         if reason is not None:
             raise UsageError(f"moe-routing cannot run here: {reason}.")
         return MoeRoutingAttachment(self, model)
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
+        import torch
+
+        from optimizations.tolerances import other_order_tolerance, same_order_tolerance
+
         variant_of(self, variant)
         if variant in ("where-loop", "argsort"):
             return same_order_tolerance(dtype)
@@ -90,109 +104,28 @@ class MoeRouting:
         # A router's choice is a step: no bound on a gradient follows from a bound on rounding.
         return 1.0, f"{reason}, where one rounding can send a token to another expert"
 
+    def choose(self, model: nn.Module, *, packed: bool, tokens: int | None) -> Choice:
+        from optimizations.implementation_switch import implementation_of, pretrained_model
+        from optimizations.moe_experts import down_projection, expert_modules, grouped_obstacle
 
-class MoeRoutingAttachment:
-    """One model's variants; holds nothing between steps."""
-
-    def __init__(self, optimization: MoeRouting, model: nn.Module) -> None:
-        self._optimization = optimization
-        self._model = model
-        self._switch = ImplementationSwitch(
-            model,
-            "experts",
-            {
-                "where-loop": where_loop_experts,
-                "argsort": argsort_experts,
-                "device-offsets": device_offsets_experts,
-            },
-        )
-
-    def select(self, variant: str) -> None:
-        """Use `variant`. Raises `UsageError` for an unknown one or one that cannot run here."""
-        reason = self._optimization.requires(self._model, variant)
+        reason = self.requires(model, "device-offsets")
         if reason is not None:
-            raise UsageError(f"moe-routing={variant} cannot run here: {reason}.")
-        self._switch.use(variant)
-
-    def detach(self) -> None:
-        """Put the model's own experts implementation back."""
-        self._switch.restore()
-
-
-def where_loop_experts(
-    experts: nn.Module,
-    hidden_states: torch.Tensor,
-    top_k_index: torch.Tensor,
-    top_k_weights: torch.Tensor,
-) -> torch.Tensor:
-    """Every expert, also an empty one, asks for its tokens: one read per expert."""
-    output = torch.zeros_like(hidden_states, dtype=torch.float32)
-    for expert, compute in enumerate(each_expert(experts)):
-        token, choice = torch.where(top_k_index == expert)
-        rows = compute(hidden_states[token])
-        weighted = rows * top_k_weights[token, choice, None]
-        output.index_add_(0, token, weighted.to(output.dtype))
-    return output.to(hidden_states.dtype)
-
-
-def argsort_experts(
-    experts: nn.Module,
-    hidden_states: torch.Tensor,
-    top_k_index: torch.Tensor,
-    top_k_weights: torch.Tensor,
-) -> torch.Tensor:
-    """One sort, one count read by the host; empty experts are skipped."""
-    num_tokens, top_k = top_k_index.shape
-    choices = top_k_index.reshape(-1)
-    token_of_pair = torch.arange(num_tokens, device=choices.device).repeat_interleave(top_k)
-    order = torch.argsort(choices, stable=True)
-    counts = torch.bincount(choices, minlength=_num_experts(experts)).tolist()
-    sorted_tokens = token_of_pair[order]
-    sorted_weights = top_k_weights.reshape(-1)[order]
-    output = torch.zeros_like(hidden_states, dtype=torch.float32)
-    start = 0
-    for compute, count in zip(each_expert(experts), counts, strict=True):
-        if count == 0:
-            continue
-        here = slice(start, start + count)
-        rows = compute(hidden_states[sorted_tokens[here]])
-        weighted = rows * sorted_weights[here, None]
-        output.index_add_(0, sorted_tokens[here], weighted.to(output.dtype))
-        start += count
-    return output.to(hidden_states.dtype)
-
-
-def device_offsets_experts(
-    experts: nn.Module,
-    hidden_states: torch.Tensor,
-    top_k_index: torch.Tensor,
-    top_k_weights: torch.Tensor,
-) -> torch.Tensor:
-    """One sort, offsets that stay on the device, grouped matmuls, and a sum without a scatter.
-
-    Where torch has no grouped matmul for these experts, they run one by one, after one read.
-    """
-    dispatch = plan_dispatch(top_k_index, _num_experts(experts))
-    rows = to_experts(hidden_states, dispatch, top_k_index.shape[-1])
-    if grouped_obstacle(experts) is None:
-        rows = all_experts_grouped(experts, rows, dispatch.expert_of_row, dispatch.ends)
-    else:
-        rows = _one_by_one(experts, rows, dispatch.ends.tolist())
-    return to_tokens(rows, dispatch, top_k_weights).to(hidden_states.dtype)
-
-
-def _one_by_one(experts: nn.Module, rows: torch.Tensor, ends: list[int]) -> torch.Tensor:
-    """Rows sorted by expert through their experts, a slice at a time."""
-    starts = [0, *ends[:-1]]
-    outputs = [
-        compute(rows[start:end])
-        for compute, start, end in zip(each_expert(experts), starts, ends, strict=True)
-        if end > start
-    ]
-    return torch.cat(outputs)
-
-
-def _num_experts(experts: nn.Module) -> int:
-    num_experts = experts.num_experts
-    assert isinstance(num_experts, int), "transformers keeps the number of experts as an integer"
-    return num_experts
+            return Choice(self.name, None, reason)
+        target: Any = pretrained_model(model)
+        experts = next(expert_modules(target))
+        weight = down_projection(experts).weight
+        if weight.dim() != 3 or not weight.dtype.is_floating_point:
+            why = "the expert weights are quantised; their own code must run them"
+            return Choice(self.name, None, why)
+        in_use = implementation_of(model, "experts")
+        if in_use in _SYNC_FREE_EXPERTS:
+            return Choice(self.name, None, f"{in_use} {_SYNC_FREE_EXPERTS[in_use]}")
+        if in_use == "grouped_mm":
+            why = "grouped_mm groups on the device, with no read per expert"
+            return Choice(self.name, None, why)
+        if in_use != "eager":
+            return Choice(self.name, None, f"{in_use} is not known here; it is left alone")
+        obstacle = grouped_obstacle(experts)
+        how = "and grouped matmuls" if obstacle is None else f"and one read per layer ({obstacle})"
+        why = f"eager experts read once and more per expert: one sort {how}"
+        return Choice(self.name, "device-offsets", why)

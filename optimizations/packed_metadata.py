@@ -7,40 +7,24 @@ to the attention function of every decoder layer, through activation checkpointi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from harness.errors import UsageError
-from harness.workload import PackedDocuments, Variant
-from optimizations.document_metadata import (
-    BatchCache,
-    Boundaries,
-    boundaries_from_device,
-    boundaries_from_host,
-    mask_from_device,
-    mask_from_host,
-)
-from optimizations.implementation_switch import (
-    ImplementationSwitch,
-    model_device,
-    pretrained_model,
-)
-from optimizations.packed_attention import (
-    AttentionSettings,
-    VarlenAttention,
-    dense_attention,
-    varlen_obstacle,
-)
-from optimizations.tolerances import other_order_tolerance, same_order_tolerance
+from harness.record.finding import Answer
+from harness.workload import PACKED_ATTENTION, Choice, Detachable, Optimization, Variant
 from optimizations.variants import variant_of
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-PackedBackend = Literal["sdpa-mask", "varlen"]
+    from optimizations.packed_sources import PackedMetadataAttachment
 
+_DOCUMENTS = (
+    "packed-metadata: document boundaries for flash attention come with the call, once a forward "
+    "instead of in each layer"
+)
 _VARIANTS = (
     Variant(
         "per-layer",
@@ -66,14 +50,23 @@ _VARIANTS = (
 
 
 @dataclass(frozen=True)
-class PackedMetadata:
+class PackedMetadata(Optimization):
     """Reuses what attention over packed documents needs to know; `attention` is its backend."""
 
-    attention: PackedBackend = "sdpa-mask"
+    attention: str = "sdpa-mask"
 
     name = "packed-metadata"
     summary = "Removes the device reads and mask builds that packed attention repeats per layer."
     variants = _VARIANTS
+    removes_syncs = True
+    attentions = PACKED_ATTENTION
+    saved_work = "mask rebuilds"
+    answers = (
+        Answer(
+            optimization="packed-metadata=collator",
+            file="transformers/modeling_flash_attention_utils",
+        ),
+    )
 
     @property
     def trade_off(self) -> str:
@@ -87,7 +80,20 @@ class PackedMetadata:
             "mask at all."
         )
 
+    def using(self, attention: str) -> Self:
+        return replace(self, attention=attention)
+
+    def suited_to(self, model: nn.Module) -> Self:
+        from optimizations.implementation_switch import model_device
+
+        varlen = self.using("varlen")
+        runs = model_device(model).type == "cuda" and varlen.requires(model, "collator") is None
+        return varlen if runs else self.using("sdpa-mask")
+
     def requires(self, model: nn.Module, variant: str) -> str | None:
+        from optimizations.implementation_switch import model_device, pretrained_model
+        from optimizations.packed_attention import varlen_obstacle
+
         variant_of(self, variant)
         target = pretrained_model(model)
         if target is None:
@@ -110,184 +116,59 @@ class PackedMetadata:
         )
 
     def attach(self, model: nn.Module) -> PackedMetadataAttachment:
+        from optimizations.packed_sources import PackedMetadataAttachment
+
         reasons = {v.name: self.requires(model, v.name) for v in _VARIANTS}
         if all(reasons.values()):
             raise UsageError(f"packed-metadata cannot run here: {reasons['per-layer']}.")
-        return PackedMetadataAttachment(self, model)
+        return PackedMetadataAttachment(self, model, varlen=self.attention == "varlen")
 
     def tolerance(self, variant: str, dtype: torch.dtype) -> tuple[float, str]:
+        from optimizations.tolerances import other_order_tolerance, same_order_tolerance
+
         if variant_of(self, variant).role == "peer":
             return other_order_tolerance(dtype)
         return same_order_tolerance(dtype)
 
+    def choose(self, model: nn.Module, *, packed: bool, tokens: int | None) -> Choice:
+        from optimizations.implementation_switch import implementation_of
 
-class MetadataSource(Protocol):
-    """Where a layer's metadata comes from: the one thing in which the variants differ."""
-
-    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries: ...
-
-    def mask(
-        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
-    ) -> torch.Tensor: ...
-
-    def clear(self) -> None: ...
-
-
-class PerLayerSource:
-    """Builds everything on every call, from the lengths on the device."""
-
-    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
-        return boundaries_from_device(packed.lengths_on_device, with_offsets=not query.is_cuda)
-
-    def mask(
-        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
-        # The published baseline derives the boundaries first, whichever backend then runs.
-        boundaries_from_device(packed.lengths_on_device, with_offsets=False)
-        return mask_from_device(packed.lengths_on_device, query.dtype, window)
-
-    def clear(self) -> None:
-        """Holds nothing."""
-
-
-class CachedSource:
-    """Builds as `PerLayerSource`, on the first call of a batch only.
-
-    As published, the batch is named by the identity of its lengths tensor, and boundaries and masks
-    are kept apart. A mask's key also holds dtype and window, so that alternating sliding and full
-    layers hit.
-    """
-
-    def __init__(self) -> None:
-        self._cache = BatchCache()
-
-    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
-        return self._boundaries(packed.lengths_on_device, with_offsets=not query.is_cuda)
-
-    def mask(
-        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
-        lengths = packed.lengths_on_device
-        self._boundaries(lengths, with_offsets=False)
-        build = partial(mask_from_device, lengths, query.dtype, window)
-        return self._cache.get(lengths, (query.dtype, window), build)
-
-    def clear(self) -> None:
-        self._cache.clear()
-
-    def _boundaries(self, lengths: torch.Tensor, *, with_offsets: bool) -> Boundaries:
-        build = partial(boundaries_from_device, lengths, with_offsets=with_offsets)
-        return self._cache.get(lengths, "boundaries", build)
-
-
-class CollatorSource:
-    """Builds once per batch from the collator's host integers; never reads the device."""
-
-    def __init__(self) -> None:
-        self._cache = BatchCache()
-
-    def boundaries(self, packed: PackedDocuments, query: torch.Tensor) -> Boundaries:
-        build = partial(boundaries_from_host, packed.lengths, query.device)
-        return self._cache.get(packed, query.device, build)
-
-    def mask(
-        self, packed: PackedDocuments, query: torch.Tensor, window: int | None
-    ) -> torch.Tensor:
-        build = partial(mask_from_host, packed.lengths, query.dtype, query.device, window)
-        return self._cache.get(packed, (query.device, query.dtype, window), build)
-
-    def clear(self) -> None:
-        self._cache.clear()
-
-
-class PackedMetadataAttachment:
-    """One model's variants. Caches hold the last batch of the selected variant only."""
-
-    def __init__(self, optimization: PackedMetadata, model: nn.Module) -> None:
-        self._optimization = optimization
-        self._model = model
-        self._sources: dict[str, MetadataSource] = {
-            "per-layer": PerLayerSource(),
-            "cached": CachedSource(),
-            "collator": CollatorSource(),
-        }
-        varlen = VarlenAttention() if optimization.attention == "varlen" else None
-        self._switch = ImplementationSwitch(
-            model,
-            "attention",
-            {
-                name: partial(_packed_attention, source, varlen)
-                for name, source in self._sources.items()
-            },
-        )
-
-    def select(self, variant: str) -> None:
-        """Use `variant`. Raises `UsageError` for an unknown one or one that cannot run here."""
-        reason = self._optimization.requires(self._model, variant)
+        suited = self.suited_to(model)
+        reason = suited.requires(model, "collator")
         if reason is not None:
-            raise UsageError(f"packed-metadata={variant} cannot run here: {reason}.")
-        self._clear()
-        self._switch.use("sdpa" if variant == "library" else variant)
+            return Choice(self.name, None, reason)
+        in_use = implementation_of(model, "attention")
+        if in_use == "flex_attention":
+            return Choice(
+                self.name, None,
+                "flex_attention stays: its block mask is built once in a forward and no layer "
+                "reads the device; to replace it by attention over packed_documents, ask for it "
+                "by name",
+            )  # fmt: skip
+        if "flash" in in_use:
+            return Choice(
+                self.name, None,
+                f"{in_use} takes the collator's cu_seq_lens and max_length as host data itself",
+            )  # fmt: skip
+        if not packed:
+            return Choice(
+                self.name, None,
+                "the batches are not said to be packed; pass packed=True and give each model call "
+                "packed_documents",
+            )  # fmt: skip
+        return Choice(
+            self.name, "collator",
+            f"documents known on the host need no device read ({suited.attention})",
+        )  # fmt: skip
 
-    def detach(self) -> None:
-        """Put the model's own attention back and drop the caches."""
-        self._clear()
-        self._switch.restore()
+    def library_remedy(self, model: nn.Module) -> tuple[str, Detachable] | None:
+        from optimizations.flash_documents import FlashDocuments
+        from optimizations.implementation_switch import implementation_of, pretrained_model
 
-    def _clear(self) -> None:
-        for source in self._sources.values():
-            source.clear()
-
-
-def _packed_attention(
-    source: MetadataSource,
-    varlen: VarlenAttention | None,
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    s_aux: torch.Tensor | None = None,
-    packed_documents: PackedDocuments | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """An attention function as transformers calls it; other keywords are not for attention."""
-    packed = _checked_documents(module, query, attention_mask, packed_documents)
-    settings = AttentionSettings(scaling, dropout, sliding_window, s_aux)
-    if varlen is not None:
-        boundaries = source.boundaries(packed, query)
-        return varlen(query, key, value, boundaries, settings), None
-    mask = source.mask(packed, query, sliding_window)
-    return dense_attention(query, key, value, mask, settings), None
-
-
-def _checked_documents(
-    module: nn.Module,
-    query: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    packed: PackedDocuments | None,
-) -> PackedDocuments:
-    if packed is None:
-        raise UsageError(
-            f"{type(module).__name__} was called without packed_documents; pass "
-            "packed_documents=PackedDocuments(...) in the model call."
-        )
-    if attention_mask is not None:
-        raise UsageError(
-            "Packed attention takes no attention_mask; leave it out and count padding as a "
-            "document of its own."
-        )
-    num_rows, num_tokens = query.shape[0], query.shape[2]
-    if num_rows != 1 or num_tokens != sum(packed.lengths):
-        raise UsageError(
-            f"Packed documents hold {sum(packed.lengths)} tokens in one row, but attention was "
-            f"called with {num_rows} row(s) of {num_tokens}; give the lengths of this batch."
-        )
-    return packed
+        target = pretrained_model(model)
+        if target is None or "flash" not in implementation_of(model, "attention"):
+            return None
+        return _DOCUMENTS, FlashDocuments(target)
 
 
 def _library_obstacle(target: Any, config: Any) -> str | None:

@@ -9,14 +9,15 @@ import torch
 
 from harness.errors import UsageError
 from harness.record.records import InputSummary, ScenarioRecord
-from scenarios.batches import make_batches
+from harness.workload import PACKED_ATTENTION
+from scenarios.batches import check_documents, make_batches
 from scenarios.build import (
     prepare_training,
     pretrained_model,
     random_model,
     stock_attention,
 )
-from scenarios.build_options import PACKED_ATTENTION, RANDOM, BuildOptions
+from scenarios.build_options import RANDOM, BuildOptions
 from scenarios.causal_lm import ModelWorkload
 from scenarios.configuration import changed, library_config
 from scenarios.narrow import narrow, resize, widths_for
@@ -54,6 +55,8 @@ class _Plan:
 def build_workload(scenario: ScenarioFacts, options: BuildOptions) -> ModelWorkload:
     """The workload of `scenario` as `options` ask; raises `UsageError` where they cannot be met."""
     plan = _plan(scenario, options)
+    if options.documents is not None:
+        check_documents(options.documents, plan.num_tokens)
     tokenizer = load_tokenizer(options.tokenizer, options.weights)
     model = _model(plan, options)
     prepare_training(model, checkpointing=options.checkpointing, adapter=options.adapter)
@@ -85,8 +88,9 @@ def build_shapes(scenario: ScenarioFacts) -> PreTrainedModel:
 
 def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:
     attention = plan.attention
-    if attention in PACKED_ATTENTION:
-        # Until `packed-metadata` is attached, the stock model keeps the library's attention.
+    attached = options.attached_attention
+    if attention in (PACKED_ATTENTION if attached is None else attached):
+        # Until an optimization that offers it is attached, the model has the library's attention.
         attention = stock_attention(plan.config)
     if options.weights != RANDOM:
         return pretrained_model(

@@ -89,6 +89,17 @@ def make_batches(
     return batches, _summarize(data, tokenizer, chosen, num_tokens)
 
 
+def check_documents(num_documents: int, num_tokens: int) -> None:
+    """Raise `UsageError` where a batch of so many tokens cannot hold so many documents."""
+    most = num_tokens // SHORTEST_TOKENS
+    if num_documents > most:
+        raise UsageError(
+            f"{num_documents:,} documents do not fit into {num_tokens:,} tokens, which hold from 1 "
+            f"to {most:,} of at least {SHORTEST_TOKENS} tokens; ask for fewer documents or more "
+            "tokens."
+        )
+
+
 def _tokenize(
     data: str | None, tokenizer: Tokenizer, wanted_tokens: int, wanted_documents: int
 ) -> list[list[int]]:

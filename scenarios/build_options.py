@@ -21,9 +21,6 @@ RANDOM = "random"
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
-PACKED_ATTENTION = ("sdpa-mask", "varlen")
-"""Attention that the optimization `packed-metadata` provides; other names are the library's."""
-
 
 class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to build a scenario; `None` leaves the choice to the scenario."""
@@ -46,6 +43,9 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`random`, a folder, or a hub id such as `Qwen/Qwen3-0.6B`."""
     attention: str | None = None
     """`sdpa-mask`, `varlen`, or a name the library knows, such as `eager` or `sdpa`."""
+    attached_attention: tuple[str, ...] | None = None
+    """Attention that comes with an optimization when it is attached; until then the model has the
+    library's. `None` is that over packed documents."""
     checkpointing: bool | None = None
     """Recompute each layer in backward; `None` does so where the model can."""
     dtype: DtypeName | None = None

@@ -1,4 +1,4 @@
-"""A scenario as data: which model, how it is trained by default, and what applies to it."""
+"""A scenario as data: which model, and how it is trained by default."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ class ScenarioFacts:
     """Published name of the model configuration."""
     facts: dict[str, Any] = field(hash=False)
     """The model's own `config.json`."""
-    optimizations: tuple[str, ...]
-    """Names of the optimizations that apply by default."""
     attention: str
-    """Default attention: `sdpa-mask` and `varlen` come from `packed-metadata`."""
+    """Default attention: the library's, or one that an optimization offers."""
     full_tokens: int
     """Tokens per batch at full size."""

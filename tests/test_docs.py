@@ -23,7 +23,8 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_the_examples_of_contributing_run() -> None:
     examples = blocks(ROOT / "CONTRIBUTING.md", "python")
     assert len(examples) >= 3
-    source = "\n".join(examples)
+    once = "from __future__ import annotations\n"
+    source = once + "\n".join(example.replace(once, "") for example in examples)
     done = subprocess.run(
         [sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=240
     )

@@ -123,8 +123,8 @@ def in_words(rows: Sequence[CountRow]) -> str:
 
 
 def source_of(report: AuditReport) -> Source:
-    """An emulated audit models; a trace and a live audit were timed by a clock."""
-    return "modelled" if report.source == "emulated" else "measured"
+    """An emulated audit models, as does the trace of a modelled timeline; others were timed."""
+    return report.times or "measured"
 
 
 def place_of(site: Site) -> str:

@@ -42,7 +42,7 @@ def _summary(report: AuditReport) -> None:
     overlap = figures.percent(timeline.overlap, signed=False)
     columns[3].metric("Copies hidden under compute", overlap, border=True)
     marked = "1 step" if report.steps == 1 else f"{report.steps or 'no'} steps"
-    st.caption(markdown_text(f"{report.device} · {marked} marked"))
+    st.caption(markdown_text(f"{report.device} · {report.times} · {marked} marked"))
     for note in (*report.notes, *report.unjudged):
         st.text(note)
     if report.api_calls:

@@ -67,8 +67,8 @@ def page() -> None:
     if not records:
         shown.empty(
             "No run here kept a timeline: runs on a GPU and modelled ones do. A trace of your own "
-            "opens under “Open a trace”.",
-            "gapless model qwen3-8b-packed-sft --gpu B200 --arm checkpoint-reload=double-buffer",
+            "opens under “Open a trace”; `gapless list` has the names for --arm.",
+            "gapless model qwen3-8b-packed-sft --gpu B200 --arm OPTIMIZATION=VARIANT",
         )
         return
     titles = shown.run_titles(records)

@@ -25,9 +25,9 @@ def page() -> None:
     rows = whatif.whatif_rows([found.records[n] for n in positions[:MAX_RUNS]])
     if not rows:
         shown.empty(
-            "No modelled run here. One is made on any machine, without a GPU.",
-            "gapless model qwen3-8b-packed-sft --gpu B200 --gpu H100 "
-            "--arm checkpoint-reload=double-buffer",
+            "No modelled run here. One is made on any machine, without a GPU; `gapless list` has "
+            "the names of optimizations and variants.",
+            "gapless model qwen3-8b-packed-sft --gpu B200 --gpu H100 --arm OPTIMIZATION=VARIANT",
         )
         return
     st.caption("Modelled: hatched. Nothing on this page was measured.")

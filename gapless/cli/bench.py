@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gapless.cli.option_rules import refuse
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
@@ -23,7 +24,8 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
-from gapless.cli.values import check_keeping, check_seconds, check_threads, parse_precision
+from gapless.cli.results import Results, results_of
+from gapless.cli.values import check_keeping, check_seconds, kept_line, parse_precision
 from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    ctx: typer.Context,
     scenario: ScenarioArgument = None,
     config: ConfigOption = None,
     arm: Annotated[
@@ -40,7 +43,7 @@ def command(
         typer.Option(
             "--arm",
             metavar="OPT=VARIANT[,...]",
-            help="An arm, such as packed-metadata=cached; may be repeated. "
+            help="An arm, as `gapless list` names optimizations and variants; may be repeated. "
             "`baseline` comes first by itself.",
         ),
     ] = None,
@@ -113,12 +116,16 @@ def command(
     """
     check_seconds(seconds)
     half_width = parse_precision(precision)
-    check_keeping(store, no_store)
+    if dry_run:
+        for name in ("store", "no_store"):
+            refuse(ctx, name, "is about the record, and --dry-run makes none")
 
     from gapless.bench_run import applicable, default_device, make_plan, variants_of
     from gapless.configured import choose_scenario
     from scenarios.build_options import BuildOptions
 
+    place = device or default_device()
+    check_keeping(ctx, store, no_store, device=place)
     chosen = choose_scenario(scenario, config)
     arms = _arms(
         variants_of(applicable(chosen)),
@@ -127,7 +134,7 @@ def command(
         toggle=toggle or [],
     )
     asked = {
-        "device": device or default_device(),
+        "device": place,
         "fit": fit,
         "tokens": tokens,
         "documents": documents,
@@ -146,15 +153,16 @@ def command(
         BuildOptions.from_mapping({k: v for k, v in asked.items() if v is not None}),
         budget_s=seconds,
         precision=half_width,
-        num_threads=check_threads(threads),
+        num_threads=threads,
         seed=seed,
         keep_timelines=timelines,
         command=shlex.join(["gapless", *sys.argv[1:]]),
     )
-    if dry_run:
-        _print_plan(plan, json)
-        return
-    raise typer.Exit(_run(plan, store=store, keep=not no_store, json=json))
+    with results_of(json) as results:
+        if dry_run:
+            _show_plan(plan, results)
+        else:
+            raise typer.Exit(_run(plan, results, store=store, keep=not no_store))
 
 
 def _arms(
@@ -188,10 +196,7 @@ def _arms(
     return layout(toggled)
 
 
-def _print_plan(plan: BenchPlan, json: bool) -> None:
-    import msgspec
-
-    from gapless.terminal_tables import print_table
+def _show_plan(plan: BenchPlan, results: Results) -> None:
     from harness.tables.grid import Table
 
     toggled = tuple(dict.fromkeys(name for arm in plan.arms for name in arm.variants))
@@ -202,18 +207,18 @@ def _print_plan(plan: BenchPlan, json: bool) -> None:
         f"{plan.scenario} on {plan.device}: {len(plan.arms)} arms, at most {plan.budget_s:g} s "
         f"from the end of the build, or until every interval is +-{plan.precision:.2%}"
     )
-    print_table(Table(columns=("Arm", "Role", *toggled), rows=rows, title=title))
+    results.table(Table(columns=("Arm", "Role", *toggled), rows=rows, title=title))
     options: dict[str, Any] = plan.spec["options"]
-    print(", ".join(f"{name}={value}" for name, value in options.items() if value is not None))
-    if json:
-        print(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
+    results.text(
+        ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+    )
+    results.document(plan)
 
 
-def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
+def _run(plan: BenchPlan, results: Results, *, store: str | None, keep: bool) -> int:
     from gapless.bench_run import check_store, default_store, keep_run
     from gapless.cli.progress import show_progress
     from gapless.json_documents import run_document
-    from gapless.terminal_tables import print_table
     from harness.bench.interrupts import Interrupts
     from harness.bench.runner import run_plan
     from harness.record.attachments import Attachments
@@ -236,15 +241,14 @@ def _run(plan: BenchPlan, *, store: str | None, keep: bool, json: bool) -> int:
             not_kept = error
     for table in run_tables(record):
         if table.rows:
-            print_table(table)
+            results.table(table)
     for sentence in (*record.notes, *record.steadiness.warnings):
-        print(f"Note: {sentence}")
+        results.text(f"Note: {sentence}")
     if record.reason:
-        print(f"{record.status.capitalize()}: {record.reason}")
+        results.text(f"{record.status.capitalize()}: {record.reason}")
     if root is not None and not_kept is None:
-        print(f"Record: {root.rstrip('/')}/{record.id}")
-    if json:
-        print(run_document(record))
+        results.text(kept_line(root, f"Record: {record.id} under"))
+    results.document(run_document(record))
     if not_kept is not None:
         raise not_kept
     return _exit_code(record, interrupted=interrupts.count > 0)

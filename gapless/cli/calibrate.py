@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapless.cli.options import DeviceOption, JsonOption
+from gapless.cli.options import JsonOption, RealDeviceOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.clock.calibration import Profile
+    from harness.clock.cpu_model import PhaseCheck
+    from harness.tables.grid import Table
 
 
 def command(
-    device: DeviceOption = None,
+    device: RealDeviceOption = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -25,36 +32,46 @@ def command(
     """
     from gapless.bench_run import default_device
     from gapless.calibrate import calibrate_device, check_on_cpu
-    from gapless.terminal_tables import print_table
+    from gapless.cli.results import results_of
     from harness.clock.calibration import save_profile
     from harness.errors import UsageError
-    from harness.tables import figures
-    from harness.tables.grid import Table
 
     place = device or default_device()
     if check and place != "cpu":
         raise UsageError("--check models steps on the CPU; add --device cpu.")
-    profile, checks = check_on_cpu() if check else (calibrate_device(place), ())
-    path = save_profile(profile)
+    with results_of(json) as results:
+        profile, checks = check_on_cpu() if check else (calibrate_device(place), ())
+        path = save_profile(profile)
+        results.table(_profile_table(profile))
+        if checks:
+            results.table(_checks_table(checks))
+        results.text(f"Profile: {path}")
+        results.document({"profile": profile, "checks": checks})
+
+
+def _profile_table(profile: Profile) -> Table:
+    from harness.tables import figures
+    from harness.tables.grid import Table
+
     rows = tuple(
         (name.removesuffix("_ns").replace("_", " "), figures.milliseconds(value / 1e6))
         for name, value in profile.host_ns.items()
     )
-    print_table(Table(("Host", "An op takes"), rows, title=f"Measured on {profile.device}"))
-    if checks:
-        compared = tuple(
-            (
-                c.workload,
-                c.phase,
-                figures.milliseconds(c.modelled_ms),
-                figures.milliseconds(c.measured_ms),
-                figures.percent(c.error),
-            )
-            for c in checks
-        )
-        print_table(Table(("Workload", "Phase", "Modelled", "Measured", "Off by"), compared))
-    print(f"Profile: {path}")
-    if json:
-        from gapless.json_documents import indented
+    return Table(("Host", "An op takes"), rows, title=f"Measured on {profile.device}")
 
-        print(indented({"profile": profile, "checks": checks}))
+
+def _checks_table(checks: Sequence[PhaseCheck]) -> Table:
+    from harness.tables import figures
+    from harness.tables.grid import Table
+
+    rows = tuple(
+        (
+            check.workload,
+            check.phase,
+            figures.milliseconds(check.modelled_ms),
+            figures.milliseconds(check.measured_ms),
+            figures.percent(check.error),
+        )
+        for check in checks
+    )
+    return Table(("Workload", "Phase", "Modelled", "Measured", "Off by"), rows)

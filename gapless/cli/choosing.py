@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dashboard.filters import Filters
+from dashboard.filters import Filters, parse_filters
 from gapless.shipped import shipped_results
 from harness.errors import UsageError
+from harness.record.storage import STORE_VARIABLE
 
 ScenarioFilter = Annotated[
     list[str] | None,
@@ -55,26 +55,28 @@ def chosen(
     run: list[str] | None,
 ) -> Filters:
     """The options as one value. Raises `UsageError` for a day or source that is none."""
-    for name, day in (("--since", since), ("--until", until)):
-        if day and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", day):
-            raise UsageError(f"{name} {day!r} is no day; write it as 2026-01-31.")
-    for word in source or ():
-        if word not in ("measured", "modelled"):
-            raise UsageError(f"--source {word!r} is none; write measured or modelled.")
-    return Filters(
-        scenario=tuple(scenario or ()),
-        model=tuple(model or ()),
-        gpu=tuple(gpu or ()),
-        fix=tuple(fix or ()),
-        source=tuple(source or ()),
-        since=since,
-        until=until,
-        run=tuple(run or ()),
-    )
+    given = {
+        "scenario": scenario,
+        "model": model,
+        "gpu": gpu,
+        "fix": fix,
+        "source": source,
+        "since": [since] if since else [],
+        "until": [until] if until else [],
+        "run": run,
+    }
+    return parse_filters({name: values for name, values in given.items() if values})
 
 
 def store_to_read(store: str | None) -> str:
-    """The store given, `$GAPLESS_STORE`, `results` here, or the records that came with gapless."""
-    if store or os.environ.get("GAPLESS_STORE"):
-        return store or os.environ["GAPLESS_STORE"]
+    """The store given, `$GAPLESS_STORE`, `results` here, or the records that came with gapless.
+
+    Raises `UsageError` where one is named that is not there.
+    """
+    named = store or os.environ.get(STORE_VARIABLE)
+    if named:
+        if "://" not in named and not Path(named).expanduser().exists():
+            origin = "" if store else f", which ${STORE_VARIABLE} names"
+            raise UsageError(f"There is no store {named}{origin}; give the folder of some runs.")
+        return named
     return "results" if Path("results").is_dir() else str(shipped_results())

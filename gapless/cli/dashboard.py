@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gapless.cli.choosing import store_to_read
-from gapless.cli.options import StoreOption
+from gapless.cli.options import ReadStoreOption
 from harness.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -20,7 +21,7 @@ EVERYWHERE = "0.0.0.0"
 
 
 def command(
-    store: StoreOption = None,
+    store: ReadStoreOption = None,
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8501,
     public: Annotated[
         bool, typer.Option("--public", help="Listen on every address; needs a login set up.")
@@ -43,10 +44,9 @@ def command(
         )
     if no_auth and not public:
         raise UsageError("--no-auth belongs to --public: loopback has no login to leave out.")
-    if not 0 < port < 65536:
-        raise UsageError(f"--port {port} is no port; give one from 1 to 65535.")
     if public and not no_auth:
         _require_login()
+    _require_free(port, EVERYWHERE if public else LOOPBACK)
 
     import dashboard
     from harness.record.store import Store
@@ -87,6 +87,19 @@ def server_options(port: int, *, public: bool, headless: bool) -> dict[str, str]
         "theme.light.primaryColor": "#0b66a0",
         "theme.dark.primaryColor": "#6cb8ec",
     }
+
+
+def _require_free(port: int, address: str) -> None:
+    """`UsageError` where nothing can listen on the port."""
+    with socket.socket() as one:
+        # As servers do, so that a connection that has just ended is no obstacle.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                f"Port {port} of {address} cannot be used: {error.strerror}; give another --port."
+            ) from error
 
 
 def _require_login() -> None:

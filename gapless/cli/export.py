@@ -19,14 +19,17 @@ from gapless.cli.choosing import (
     chosen,
     store_to_read,
 )
-from gapless.cli.options import RedactOption, StoreOption
+from gapless.cli.option_rules import refuse
+from gapless.cli.options import ReadStoreOption, RedactOption
 from harness.errors import UsageError
+from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from dashboard.html_export import PlotlyJs
 
 
 def command(
+    ctx: typer.Context,
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="An .html file, or with --site a folder.")
     ],
@@ -42,7 +45,7 @@ def command(
         ),
     ] = "inline",
     redact: RedactOption = True,
-    store: StoreOption = None,
+    store: ReadStoreOption = None,
     scenario: ScenarioFilter = None,
     model: ModelFilter = None,
     gpu: GpuFilter = None,
@@ -53,25 +56,21 @@ def command(
     run: RunFilter = None,
 ) -> None:
     """Write the chosen runs as interactive pages that work offline."""
-    if plotlyjs not in ("inline", "cdn", "directory"):
-        raise UsageError(f"--plotlyjs {plotlyjs!r} is none; write inline, cdn or directory.")
+    if site:
+        refuse(ctx, "plotlyjs", "is for one page; those of --site share a file with the script")
+    elif out.suffix not in (".html", ".htm"):
+        raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)
 
     from dashboard.html_export import collect, export_file, export_site
+    from dashboard.run_choice import choose_runs
     from dashboard.snapshot import take_snapshot
 
     snapshot = take_snapshot(store_to_read(store))
-    runs = collect(snapshot, snapshot.select(filters), redact=redact)
-    if not runs:
-        raise UsageError(
-            f"The store {snapshot.root} has no run that the filters keep; "
-            "leave one out, or measure with `gapless reproduce`."
-        )
+    runs = collect(snapshot, choose_runs(snapshot, filters), redact=redact)
     if site:
         export_site(runs, out)
-        print(f"{len(runs)} runs: {out / 'index.html'}")
+        print(f"{counted(len(runs), 'run')}: {out / 'index.html'}")
         return
-    if out.suffix not in (".html", ".htm"):
-        raise UsageError(f"{out} is no .html file; name one, or add --site for a folder.")
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    print(f"{counted(len(runs), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.cli.options import DeviceOption, JsonOption
+from gapless.cli.options import JsonOption, RealDeviceOption
 
 if TYPE_CHECKING:
     from gapless.inventory import Inventory
+    from harness.tables.grid import Table
 
 
-def command(device: DeviceOption = None, json: JsonOption = False) -> None:
+def command(device: RealDeviceOption = None, json: JsonOption = False) -> None:
     """Show what can be measured here.
 
     Scenarios, optimizations and their variants, and for each whether this machine has what it
     needs.
     """
     from gapless.bench_run import default_device
+    from gapless.cli.results import results_of
     from gapless.inventory import take_inventory
-    from gapless.json_documents import indented
 
-    inventory = take_inventory(device or default_device())
-    _print_scenarios(inventory)
-    _print_variants(inventory)
-    if json:
-        print(indented(inventory))
+    with results_of(json) as results:
+        inventory = take_inventory(device or default_device())
+        results.table(_scenarios(inventory))
+        results.table(_variants(inventory))
+        results.text(f"GPUs to emulate: {', '.join(inventory.gpus)}.")
+        if inventory.findings:
+            kinds = ", ".join(inventory.findings)
+            results.text(f"Kinds of findings of other packages: {kinds}.")
+        for note in inventory.notes:
+            results.text(f"Note: {note}")
+        results.document(inventory)
 
 
-def _print_scenarios(inventory: Inventory) -> None:
-    from gapless.terminal_tables import print_table
+def _scenarios(inventory: Inventory) -> Table:
     from harness.tables.grid import Table
 
     rows = tuple(
@@ -43,11 +49,10 @@ def _print_scenarios(inventory: Inventory) -> None:
         for scenario in inventory.scenarios
     )
     columns = ("Scenario", "Model", "Layers", "Tokens at full size", "Attention", "Optimizations")
-    print_table(Table(columns=columns, rows=rows, title="Scenarios"))
+    return Table(columns=columns, rows=rows, title="Scenarios")
 
 
-def _print_variants(inventory: Inventory) -> None:
-    from gapless.terminal_tables import print_table
+def _variants(inventory: Inventory) -> Table:
     from harness.tables.grid import Table
 
     rows = tuple(
@@ -61,4 +66,4 @@ def _print_variants(inventory: Inventory) -> None:
         for v in inventory.variants
     )
     columns = ("Optimization", "Variant", "Role", f"Runs on {inventory.device}", "What it does")
-    print_table(Table(columns=columns, rows=rows, title="Optimizations"))
+    return Table(columns=columns, rows=rows, title="Optimizations")

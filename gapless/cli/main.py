@@ -21,6 +21,7 @@ from gapless.cli import (
     report,
     reproduce,
 )
+from gapless.cli.option_rules import VerbCommand
 from gapless.cli.output import EXIT_READER_GONE, until_reader_leaves
 from harness.errors import GaplessError
 
@@ -32,8 +33,9 @@ EXIT_UNEXPECTED = 70
 
 EXIT_CODES = (
     "Exit codes: 0 fine, 1 a budget or comparison failed, 2 bad usage or not comparable, 3 the "
-    f"workload failed, {EXIT_UNEXPECTED} a fault of gapless, 130 Ctrl-C, {EXIT_READER_GONE} the "
-    "program that reads the output ended first."
+    f"workload failed, {reproduce.EXIT_TOO_FEW_BLOCKS} fewer blocks than --min-blocks asks, "
+    f"{EXIT_UNEXPECTED} a fault of gapless, 130 Ctrl-C, {EXIT_READER_GONE} the program that reads "
+    "the output ended first."
 )
 
 app = typer.Typer(
@@ -59,7 +61,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "report": report.command,
 }
 for verb, command in VERBS.items():
-    app.command(verb)(command)
+    app.command(verb, cls=VerbCommand)(command)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gapless.cli.option_rules import refuse
 from gapless.cli.options import (
     AttentionOption,
     CheckpointingOption,
@@ -21,10 +23,22 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
-from gapless.cli.values import check_keeping
+from gapless.cli.results import results_of
+from gapless.cli.values import check_keeping, kept_line
+from harness.errors import UsageError
+from harness.record.records import SCHEMA_VERSION
+from harness.tables.figures import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gapless.modelled import Point
+    from harness.record.records import Arm, RunRecord
+    from scenarios.scenario_catalogue import Scenario
 
 
 def command(
+    ctx: typer.Context,
     gpu: Annotated[
         list[str],
         typer.Option("--gpu", metavar="GPU", help="A GPU of the catalogue; may be repeated."),
@@ -34,8 +48,8 @@ def command(
         typer.Option(
             "--arm",
             metavar="OPT=VARIANT[,...]",
-            help="An arm, such as checkpoint-reload=double-buffer; may be repeated. `baseline` "
-            "comes first by itself.",
+            help="An arm, as `gapless list` names optimizations and variants; may be repeated. "
+            "`baseline` comes first by itself.",
         ),
     ],
     scenario: ScenarioArgument = None,
@@ -76,22 +90,22 @@ def command(
     """Model arms on GPUs that are not here.
 
     Step time, exposed time, overlap and memory: the bench's own code runs on the emulated device,
-    whose clock is a model. Nothing is measured.
+    whose clock is a model. Nothing is measured. A run takes this machine from seconds to some
+    minutes, the longer the more layers, experts and arms; the time so far and to come is told.
     """
     from gapless.arms import parse_arms, parse_variants
     from gapless.bench_run import applicable, check_store, default_store, variants_of
-    from gapless.cli.progress import show_progress
     from gapless.configured import choose_scenario
-    from gapless.modelled import SWEPT, model_scenario, modelled_table, parse_sweep, points
-    from gapless.terminal_tables import print_table
-    from harness.bench.interrupts import Interrupts
-    from harness.clock.gpus import find_gpu
+    from gapless.modelled import modelled_table, parse_sweep, points
 
-    check_keeping(store, no_store)
+    check_keeping(ctx, store, no_store)
+    swept = parse_sweep(sweep or ())
+    for name in swept:
+        if name in ctx.params:
+            refuse(ctx, name, f"has no effect beside --sweep {name}=...")
     chosen = choose_scenario(scenario, config)
     choices = variants_of(applicable(chosen))
     settings = parse_variants(",".join(setting), choices) if setting else {}
-    arms = parse_arms(arm, choices, settings=settings)
     asked = {
         "fit": fit,
         "adapter": adapter,
@@ -101,41 +115,97 @@ def command(
         "checkpointing": checkpointing,
         "num_layers": layers,
     }
-    options = {name: value for name, value in asked.items() if value is not None}
-    gpus = [find_gpu(name).key for name in gpu]
     root = None if no_store else store or default_store()
     if root is not None:
         check_store(root)
-    runs = []
-    with Interrupts() as interrupts:
-        for point in points(gpus, parse_sweep(sweep or ())):
-            varied = {SWEPT[name]: value for name, value in point.varied.items()}
-            with show_progress(f"{chosen.name} on {point.gpu}") as on_progress:
-                record = model_scenario(
-                    chosen,
-                    arms,
-                    point.gpu,
-                    {**options, **varied},
-                    store=root,
-                    keep_timelines=timelines,
-                    command=shlex.join(["gapless", *sys.argv[1:]]),
-                    on_progress=on_progress,
-                    interrupts=interrupts,
-                )
-            runs.append((point, record))
-            if interrupts.count:
-                break
-    print_table(modelled_table(runs))
-    for point, record in runs:
-        if record.status == "incomplete":
-            print(f"{point.gpu}: incomplete. {record.reason}")
-    if root is not None:
-        print(f"Records: {len(runs)} under {root.rstrip('/')}/, source `modelled`.")
-    if json:
-        from gapless.json_documents import indented
-        from harness.record.records import SCHEMA_VERSION
+    with results_of(json) as results:
+        modelled = _Sweep(
+            scenario=chosen,
+            arms=parse_arms(arm, choices, settings=settings),
+            options={name: value for name, value in asked.items() if value is not None},
+            store=root,
+            keep_timelines=timelines,
+        ).run(points(_gpus(gpu), swept))
+        if modelled.runs or modelled.refused is None:
+            results.table(modelled_table(modelled.runs))
+            results.document({"schema": SCHEMA_VERSION, "runs": [r for _, r in modelled.runs]})
+        for point, record in modelled.runs:
+            if record.status == "incomplete":
+                results.text(f"{point.gpu}: incomplete. {record.reason}")
+        if root is not None and modelled.runs:
+            records = counted(len(modelled.runs), "record")
+            results.text(kept_line(root, f"Kept with source `modelled`: {records} under"))
+        if modelled.refused is not None:
+            raise modelled.refused
+        raise typer.Exit(modelled.exit_code)
 
-        print(indented({"schema": SCHEMA_VERSION, "runs": [record for _, record in runs]}))
-    if interrupts.count:
-        raise typer.Exit(130)
-    raise typer.Exit(3 if any(record.status == "failed" for _, record in runs) else 0)
+
+def _gpus(names: list[str]) -> list[str]:
+    """The keys of these GPUs. Raises `UsageError` for an unknown one, or one named twice."""
+    from harness.clock.gpus import find_gpu
+
+    keys = [find_gpu(name).key for name in names]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--gpu {twice} is given {keys.count(twice)} times; give it once.")
+    return keys
+
+
+@dataclass(frozen=True)
+class _Modelled:
+    """What came of a sweep."""
+
+    runs: list[tuple[Point, RunRecord]]
+    interrupted: bool
+    refused: UsageError | None
+    """Why a point cannot be modelled, where one cannot; those after it were not tried."""
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 3 if any(record.status == "failed" for _, record in self.runs) else 0
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """The same arms modelled at each point."""
+
+    scenario: Scenario
+    arms: tuple[Arm, ...]
+    options: Mapping[str, Any]
+    store: str | None
+    keep_timelines: bool
+
+    def run(self, points: Sequence[Point]) -> _Modelled:
+        from gapless.cli.progress import TimeLeft, show_progress
+        from gapless.modelled import SWEPT, model_scenario
+        from harness.bench.interrupts import Interrupts
+
+        runs: list[tuple[Point, RunRecord]] = []
+        refused: UsageError | None = None
+        left = TimeLeft(len(points))
+        with Interrupts() as interrupts:
+            for point in points:
+                varied = {SWEPT[name]: value for name, value in point.varied.items()}
+                left.say(f"{self.scenario.name} on {point.gpu}")
+                try:
+                    with show_progress(f"{self.scenario.name} on {point.gpu}") as on_progress:
+                        record = model_scenario(
+                            self.scenario,
+                            self.arms,
+                            point.gpu,
+                            {**self.options, **varied},
+                            store=self.store,
+                            keep_timelines=self.keep_timelines,
+                            command=shlex.join(["gapless", *sys.argv[1:]]),
+                            on_progress=on_progress,
+                            interrupts=interrupts,
+                        )
+                except UsageError as error:
+                    refused = error
+                    break
+                runs.append((point, record))
+                if interrupts.count:
+                    break
+        return _Modelled(runs, interrupts.count > 0, refused)

@@ -14,14 +14,32 @@ StoreOption = Annotated[
         help="Where records are kept: a folder or an fsspec URL [default: $GAPLESS_STORE, results]",
     ),
 ]
+ReadStoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="DIR|URL",
+        help="Where records are kept: a folder or an fsspec URL [default: $GAPLESS_STORE, results, "
+        "or the records that ship with gapless]",
+    ),
+]
 DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="cpu, cuda, cuda:1, or emulated:B200 for a GPU that is not here, whose times are "
+        "modelled [default: cuda where there is one]",
+    ),
+]
+RealDeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device", metavar="DEVICE", help="cpu, cuda, cuda:1 [default: cuda where there is one]"
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document last, after the table.")
+    bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
 ]
 PrecisionOption = Annotated[
     str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,23 @@ def show_progress(label: str, *, later_s: float = 0.0) -> Iterator[Callable[[Pro
             )
 
         yield update
+
+
+class TimeLeft:
+    """Tells on stderr, before each of several runs of one kind, how long those to come take."""
+
+    def __init__(self, num_runs: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._num_runs, self._now = num_runs, now
+        self._began_s, self._done = now(), 0
+
+    def say(self, label: str) -> None:
+        """Announce the next run; from the second on with the time that those before it took."""
+        spent_s, left = self._now() - self._began_s, self._num_runs - self._done
+        told = "seconds to some minutes"
+        if self._done:
+            told = f"about {_clock(spent_s / self._done * left)} to go, by the {self._done} before"
+        print(f"{label}: run {self._done + 1} of {self._num_runs}, {told}", file=sys.stderr)
+        self._done += 1
 
 
 def _plain(label: str) -> Callable[[Progress], None]:

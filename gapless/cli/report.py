@@ -20,13 +20,15 @@ from gapless.cli.choosing import (
     chosen,
     store_to_read,
 )
-from gapless.cli.options import RedactOption, StoreOption
+from gapless.cli.option_rules import refuse
+from gapless.cli.options import ReadStoreOption, RedactOption
 from harness.errors import UsageError
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 def command(
+    ctx: typer.Context,
     output: Annotated[
         str, typer.Option("--format", metavar="md|csv|json", help="Markdown, CSV or JSON.")
     ] = "md",
@@ -34,7 +36,7 @@ def command(
         bool, typer.Option("--all", help="Every comparison, however many lines that takes.")
     ] = False,
     redact: RedactOption = False,
-    store: StoreOption = None,
+    store: ReadStoreOption = None,
     scenario: ScenarioFilter = None,
     model: ModelFilter = None,
     gpu: GpuFilter = None,
@@ -48,16 +50,17 @@ def command(
 
     Verdicts and intervals as text; in GitHub Actions also as the job's summary.
     """
-    if output not in ("md", "csv", "json"):
-        raise UsageError(f"--format {output!r} is none; write md, csv or json.")
+    if output != "md":
+        refuse(ctx, "everything", f"is for Markdown; --format {output} always has every comparison")
     filters = chosen(scenario, model, gpu, fix, source, since, until, run)
 
     from dashboard.markdown_report import csv_report, json_report, markdown_report
     from dashboard.redaction import redacted_run
+    from dashboard.run_choice import choose_runs
     from dashboard.snapshot import take_snapshot
 
     snapshot = take_snapshot(store_to_read(store))
-    records = snapshot.select(filters)
+    records = choose_runs(snapshot, filters)
     if redact:
         records = [redacted_run(record) for record in records]
     if output == "md":

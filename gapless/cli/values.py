@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
+from gapless.cli.option_rules import refuse
 from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    import typer
 
 
 def parse_precision(text: str) -> float:
@@ -19,13 +24,6 @@ def parse_precision(text: str) -> float:
     return share
 
 
-def check_threads(threads: int | None) -> int | None:
-    """Threads of one op, at least 1; `None` leaves torch its own number."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads {threads} computes nothing; give 1 or more.")
-    return threads
-
-
 def check_seconds(seconds: float) -> float:
     """Seconds above 0, and finite."""
     if not 0 < seconds < math.inf:
@@ -33,7 +31,23 @@ def check_seconds(seconds: float) -> float:
     return seconds
 
 
-def check_keeping(store: str | None, no_store: bool) -> None:
-    """A place to keep the record, or none, but not both."""
+def check_keeping(
+    ctx: typer.Context, store: str | None, no_store: bool, *, device: str | None = None
+) -> None:
+    """A place to keep the record, or none, but not both; and timelines only where there are some.
+
+    `device` is the one that a run takes, where it may be a CPU.
+    """
     if store is not None and no_store:
         raise UsageError("--store and --no-store exclude each other; give one.")
+    if no_store:
+        refuse(ctx, "timelines", "is about what is kept, and --no-store keeps nothing")
+    if device == "cpu":
+        refuse(ctx, "timelines", "is for a GPU, real or modelled, and this run is on a CPU")
+
+
+def kept_line(store: str, what: str) -> str:
+    """Where the records of a run are, in one line; a store in memory ends with the process."""
+    if store.startswith("memory://"):
+        return f"Nothing is kept: {store} ends with this process; give --store a folder or a URL."
+    return f"{what} {store.rstrip('/')}/"

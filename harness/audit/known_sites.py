@@ -6,6 +6,7 @@ one lies between, and op, kind and phase; not by its line number, which every ed
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,7 +74,8 @@ def read_baseline(path: str | Path) -> AuditReport:
         return from_json(document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path} holds no audit report; write one with `gapless audit TARGET --json > {path}`."
+            f"{path} holds no audit report; write one with `gapless audit TARGET --json > "
+            f"{shlex.quote(str(path))}`."
         ) from error
 
 
@@ -91,6 +93,23 @@ def new_sites(report: AuditReport, baseline: AuditReport) -> tuple[Site, ...]:
         else:
             fresh.append(site)
     return tuple(fresh)
+
+
+def since_baseline(report: AuditReport, baseline: AuditReport) -> AuditReport:
+    """The report with only those sites, findings and figures of sites that `baseline` lacks.
+
+    `syncs_per_step` stays that of the whole step; `new_syncs_per_step` is that of the new sites.
+    """
+    sites = new_sites(report, baseline)
+    places = {(site.file, site.line) for site in sites}
+    return msgspec.structs.replace(
+        report,
+        sites=sites,
+        new_syncs_per_step=sum(site.count_per_step * site.syncs_per_call for site in sites),
+        findings=tuple(f for f in report.findings if (f.file, f.line) in places),
+        redundant_groups=(),
+        repeated_across_steps=(),
+    )
 
 
 def _by_cost(sites: Sequence[Site]) -> list[Site]:

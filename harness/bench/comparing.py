@@ -157,7 +157,8 @@ class _Comparison:
         )
 
     def _note_width(self, cause: EndCause, half_width: float | None) -> None:
-        if cause == "precision":
+        # A modelled clock has no noise that more blocks would average out.
+        if cause == "precision" or self.turns.backend.source != "measured":
             return
         limit = "budget" if cause == "budget" else "largest number of blocks"
         reached = (

@@ -11,6 +11,7 @@ from harness.bench.memory import measure_peaks
 from harness.bench.plan import BenchPlan, import_object
 from harness.bench.training_state import TrainingState
 from harness.errors import GaplessError
+from harness.findings.answering import with_answers
 from harness.record.attachments import ArmAudit
 from harness.record.records import Energy
 
@@ -94,10 +95,12 @@ class _Inspection:
     def _count_syncs(self, probe: SyncProbe, arm: str) -> None:
         try:
             seen = probe(self.turns.workload, arm)
+            answers = self.turns.plan.answers
+            report = None if seen.audit is None else with_answers(seen.audit, answers)
         except GaplessError as error:
             self.turns.note(f"The syncs of arm {arm!r} were not counted: {error}")
         else:
-            audit = None if seen.audit is None else ArmAudit(arm=arm, report=seen.audit)
+            audit = None if report is None else ArmAudit(arm=arm, report=report)
             self.turns.emit(SyncsCounted(syncs=seen.syncs, overlap=seen.overlap, audit=audit))
             if seen.trace is not None and self._keeps_timeline(arm):
                 self._keep_trace(arm, seen.trace)

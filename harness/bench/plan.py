@@ -6,7 +6,10 @@ import importlib
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from harness.errors import UsageError
+from harness.record.finding import Answer
 from harness.record.records import Arm, Claim, Phase, Record, ScenarioRecord
 
 
@@ -62,6 +65,10 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     outline: ScenarioRecord | None = None
     """What the factory is going to build, for the record of a build that fails."""
     claims: tuple[Claim, ...] = ()
+    saved_work: dict[str, str] = msgspec.field(default_factory=dict)
+    """Optimization -> the host's work that it saves, in the plural."""
+    answers: tuple[Answer, ...] = ()
+    """What optimizations answer to the findings of the sync pass."""
     command: str = ""
     """What to type to repeat the run."""
     notes: tuple[str, ...] = ()

@@ -152,6 +152,7 @@ def assemble_record(
         overlap=tuple(seen.overlap),
         steadiness=seen.steadiness,
         claims=plan.claims,
+        saved_work=plan.saved_work,
         num_samples=len(samples),
         duration_s=duration_s,
         notes=tuple(notes),

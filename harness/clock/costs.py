@@ -16,6 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from harness.clock.queue_timeline import QueueTimes
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,9 +169,25 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 
 def catalogue_costs(gpu: GpuSpec) -> Costs:
-    """The costs of a GPU as the catalogue has it, not calibrated."""
-    tables = _tables()
-    shares: dict[str, float] = {}
-    for name in ("default", f"capability-{gpu.capability[0]}", gpu.key):
-        shares.update({k: v for k, v in tables.get(name, {}).items() if k != "source"})
+    """The costs of a GPU as the catalogue has it, not calibrated.
+
+    Raises `UsageError` where nothing says which shares of its rates its architecture reaches.
+    """
+    vendor = _tables().get(gpu.vendor, {})
+    architecture = vendor.get(gpu.architecture)
+    shares = _shares(vendor) | _shares(architecture) if architecture is not None else {}
+    shares |= gpu.efficiency
+    named = {name for table in _tables().values() for name in _shares(table)}
+    missing = sorted(named - set(shares))
+    if missing:
+        raise UsageError(
+            f"Nothing says how much of its rates {gpu.key}, of the architecture "
+            f"{gpu.vendor}.{gpu.architecture}, reaches for {', '.join(missing)}; add the table "
+            f"[{gpu.vendor}.{gpu.architecture}] to efficiency.toml, or give the GPU `efficiency`."
+        )
     return Costs(gpu, shares)
+
+
+def _shares(table: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a table, without its source and the tables inside it."""
+    return {name: value for name, value in table.items() if isinstance(value, (int, float))}

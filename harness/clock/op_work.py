@@ -279,7 +279,21 @@ def _registered(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: 
     formula = flop_registry.get(func._overloadpacket)
     if formula is None:
         return None
+    if func._schema.name.startswith("aten::_scaled_dot_product"):
+        args = _ungrouped(args)
     return int(formula(*args, **kwargs, out_val=result))
+
+
+def _ungrouped(args: Sequence[Any]) -> list[Any]:
+    """Shapes in the place of `[B, H, T, D]`, with as many key as query heads: those compute as
+    much, and the formulas of torch 2.10 take no fewer."""
+    heads = max(arg.shape[1] for arg in args if isinstance(arg, torch.Tensor) and arg.dim() == 4)
+    return [
+        torch.Size((arg.shape[0], heads, *arg.shape[2:]))
+        if isinstance(arg, torch.Tensor) and arg.dim() == 4
+        else arg
+        for arg in args
+    ]
 
 
 def _matrix(base: str, left: Any, right: Any) -> Matrix:

@@ -13,13 +13,18 @@ from harness.clock.gpus import GpuSpec, find_gpu
 from harness.emulator.cuda.absent import patch_absent
 from harness.emulator.cuda.autocast import patch_autocast
 from harness.emulator.cuda.backward_errors import patch_backward
+from harness.emulator.cuda.checkpoints import patch_checkpoints
 from harness.emulator.cuda.cuda_api import patch_cuda, patch_tensors
 from harness.emulator.cuda.cuda_extras import patch_cuda_extras
 from harness.emulator.cuda.cuda_streams import StreamApi
+from harness.emulator.cuda.defaults import patch_defaults
+from harness.emulator.cuda.device_names import patch_device_names
 from harness.emulator.cuda.eager_compile import patch_compile
 from harness.emulator.cuda.flex_attention import patch_flex_attention
 from harness.emulator.cuda.libraries import libraries_see_the_device
+from harness.emulator.cuda.nvidia_smi import nvidia_smi
 from harness.emulator.cuda.private_backend import emulated_device, set_available
+from harness.emulator.cuda.process_groups import patch_process_groups
 from harness.emulator.cuda.safe_interrupts import interrupts_at_safe_places
 from harness.emulator.cuda.stand_ins import stand_ins
 from harness.emulator.dispatch.derivatives import patch_derivatives
@@ -128,12 +133,16 @@ class EmulatedDevice:
         patch_cuda(self._patches, self.gpu, self.observers, self.memory, self.stream_api)
         patch_cuda_extras(self._patches)
         patch_tensors(self._patches, self.dispatcher.device)
+        patch_device_names(self._patches, self.dispatcher.device.type)
         patch_composites(self._patches)
         patch_derivatives(self._patches, self.observers)
         patch_autocast(self._patches)
         register_attention()
         patch_backward(self._patches)
         patch_absent(self._patches, self.note)
+        patch_checkpoints(self._patches)
+        patch_defaults(self._patches)
+        patch_process_groups(self._patches, self.observers, self.note)
         patch_compile(self._patches, self.note)
         patch_flex_attention(self._patches, self.dispatcher, self.observers, self.note)
         self.phases.start(self._patches)
@@ -143,6 +152,7 @@ class EmulatedDevice:
         exits.enter_context(interrupts_at_safe_places())
         exits.enter_context(stand_ins(self.note))
         exits.enter_context(libraries_see_the_device())
+        exits.enter_context(nvidia_smi(self.gpu))
         # Backward on the caller's thread: exceptions in hooks reach the caller as they are, where
         # they would abort the process on a device thread, and the user's frames stay visible.
         exits.enter_context(torch.autograd.set_multithreading_enabled(False))

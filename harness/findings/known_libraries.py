@@ -14,7 +14,6 @@ class KnownLine(NamedTuple):
     function: str
     """Pattern of the function's qualified name."""
     instead: tuple[str, ...]
-    optimization: str | None = None
     unless: str | None = None
 
 
@@ -22,7 +21,7 @@ _EXPERTS = ('model.set_experts_implementation("grouped_mm")',)
 
 KNOWN_LINES: tuple[KnownLine, ...] = (
     KnownLine(
-        "transformers/models/", r"Experts\.forward$", _EXPERTS, "moe-routing=device-offsets",
+        "transformers/models/", r"Experts\.forward$", _EXPERTS,
         "With few experts that each compute long, the reads hide behind the matmuls; and below "
         "compute capability 9.0 the grouped matmul reads its offsets once itself.",
     ),
@@ -32,7 +31,6 @@ KNOWN_LINES: tuple[KnownLine, ...] = (
             "DataCollatorWithFlattening(return_flash_attn_kwargs=True)",
             "# or pass cu_seq_lens_q, cu_seq_lens_k, max_length_q and max_length_k (host integers)",
         ),
-        "packed-metadata=collator",
     ),
     KnownLine(
         "transformers/masking_utils",
@@ -41,7 +39,6 @@ KNOWN_LINES: tuple[KnownLine, ...] = (
             "# nothing padded: leave attention_mask out; one read a forward, not one a layer",
             "# packed: build the mask in the collator and pass it as a 4-D attention_mask",
         ),
-        None,
         "One read at the start of a forward finds the device busy with the step before and delays "
         "only the first launches; it matters for short steps.",
     ),
@@ -51,7 +48,6 @@ KNOWN_LINES: tuple[KnownLine, ...] = (
             "# F.scaled_dot_product_attention turns a boolean mask into a float one in each call:",
             "mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float('-inf'))  # once",
         ),
-        None,
         "The mask of a short sequence costs microseconds.",
     ),
 )  # fmt: skip

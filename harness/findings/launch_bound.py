@@ -29,7 +29,7 @@ def find(report: AuditReport) -> Iterator[Finding]:
     if idle < _LEAST_IDLE or kernels.count_share < _LEAST_SMALL:
         return
     steps = report.steps or 1
-    modelled = report.source == "emulated"
+    modelled = report.times == "modelled"
     num_kernels = _num_kernels(report, kernels)
     if modelled and num_kernels < _LEAST_MODELLED_KERNELS:
         return

@@ -90,7 +90,7 @@ def _finding(
         syncs,
         sum(exposed) if exposed else _lost(report, launch_ms),
         span,
-        modelled=report.source == "emulated",
+        modelled=report.times == "modelled",
     )
     lines = {int(n) for f, _, n in (p.rpartition(":") for p in first.repeats) if f == file}
     return Finding(
@@ -101,7 +101,6 @@ def _finding(
         why=_why(groups),
         instead=known.instead if known else _instead(statement, first),
         unless=_unless(first),
-        optimization=known.optimization if known else None,
         file=file or None,
         line=line,
         lines=tuple(sorted(lines | ({line} if line is not None else set()))),

@@ -26,7 +26,6 @@ class Advice(NamedTuple):
     why: str
     instead: tuple[str, ...]
     unless: str
-    optimization: str | None = None
     confidence: Confidence = "high"
 
 
@@ -137,7 +136,7 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
     exposed, blocked = _sum(s.exposed_ms for s in sites), _sum(s.blocked_ms for s in sites)
     steps = report.steps or 1
     span = None if report.timeline.span_ms is None else report.timeline.span_ms / steps
-    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.source == "emulated")
+    severity, ranked_by = severity_of(syncs, exposed, span, modelled=report.times == "modelled")
     lines = sorted({line for _, line, _ in map(cause_of, sites) if line is not None})
     return Finding(
         kind=kind,
@@ -147,7 +146,6 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
         why=advice.why,
         instead=known.instead if known else advice.instead,
         unless=known.unless if known and known.unless else advice.unless,
-        optimization=known.optimization if known else advice.optimization,
         file=spot.file,
         line=spot.line,
         lines=tuple(lines),
@@ -156,6 +154,7 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
         module=common_path(s.module for s in sites if s.module is not None),
         phases=tuple(dict.fromkeys(site.phase for site in sites)),
         count_per_step=sum(site.count_per_step for site in sites),
+        bytes_per_call=max((site.bytes_per_call or 0 for site in sites), default=0) or None,
         syncs_per_step=syncs,
         exposed_ms=exposed,
         blocked_ms=blocked,

@@ -16,19 +16,9 @@ if TYPE_CHECKING:
     from harness.findings.statement import Statement
     from harness.record.audit_report import AuditReport
 
-_LARGE_BYTES = 1 << 20
-
 
 def _advise(spot: Spot) -> Advice:
     site = spot.site
-    phases = {s.phase for s in spot.sites}
-    if (site.bytes_per_call or 0) >= _LARGE_BYTES and phases & {"backward", "recompute"}:
-        return Advice(
-            "Activations come back from host memory in backward, and compute stands still for it.",
-            ('gapless.optimize(model, "auto")  # copies run beside compute, one layer ahead',),
-            "Short sequences: keep the activations on the device.",
-            "checkpoint-reload=prefetch",
-        )
     if site.kind == SyncKind.D2H_COPY and (together := _all_at_once(spot.statement)) is not None:
         return Advice(
             "Each of several small tensors is copied to the host by itself, and each copy waits.",
@@ -101,7 +91,9 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
     details, span = report.trace, report.timeline.span_ms
     if details is None or not details.copies_on_compute_stream or not details.copy_exposed_ms:
         return
-    severity, ranked_by = severity_of(0, details.copy_exposed_ms, span, modelled=False)
+    severity, ranked_by = severity_of(
+        0, details.copy_exposed_ms, span, modelled=report.times == "modelled"
+    )
     if severity == "low":
         return
     steps = report.steps or 1

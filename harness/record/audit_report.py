@@ -18,6 +18,7 @@ from harness.record.trace_details import SmallKernels, TraceDetails
 AUDIT_SCHEMA_VERSION = 1
 
 AuditSource = Literal["emulated", "live", "trace"]
+Times = Literal["measured", "modelled"]
 AuditPhase = Literal["data", "forward", "recompute", "backward", "optimizer", "unknown"]
 
 
@@ -162,11 +163,16 @@ class AuditReport(Record, frozen=True, kw_only=True):
     schema: int = AUDIT_SCHEMA_VERSION
     source: AuditSource
     target: str
+    times: Times | None = None
+    """Whether a clock gave the times or the emulator's model of one; never `None` once made. A
+    trace file may hold either."""
     device: str
     """What was audited on: `emulated H100 (shapes only)`, `NVIDIA A100`, ..."""
     steps: int | None
     """Steps audited; `None` where a trace marks none: then `per_step` figures are per trace."""
     syncs_per_step: float | None
+    new_syncs_per_step: float | None = None
+    """Those that a baseline lacks, whose sites alone are then listed; `None` without a baseline."""
     sites: tuple[Site, ...] = ()
     intended: tuple[Site, ...] = ()
     redundant_groups: tuple[RedundantGroup, ...] = ()
@@ -192,6 +198,11 @@ class AuditReport(Record, frozen=True, kw_only=True):
     """Further tables of an audit from a trace or live; `None` for an emulated one."""
     unjudged: tuple[str, ...] = ()
     """What could not be judged, one sentence each."""
+
+    def __post_init__(self) -> None:
+        if self.times is None:
+            times: Times = "modelled" if self.source == "emulated" else "measured"
+            msgspec.structs.force_setattr(self, "times", times)
 
 
 def to_json(report: AuditReport) -> str:

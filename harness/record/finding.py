@@ -25,7 +25,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """What one audit found at one place, all phases together."""
 
     kind: str
-    """Such as `polling-loop`; one file each in `harness.audit.findings`."""
+    """Such as `polling-loop`; one file each in `harness.findings`, or a plug-in's."""
     severity: Severity
     ranked_by: RankedBy
     """What the severity comes from: exposed time, measured or modelled; else the count of waits."""
@@ -37,7 +37,7 @@ class Finding(Record, frozen=True, kw_only=True):
     unless: str
     """When not to bother."""
     optimization: str | None = None
-    """`optimization=variant` of ours that does it, for models of transformers."""
+    """`optimization=variant` that does it, for models of transformers."""
     file: str | None = None
     line: int | None = None
     lines: tuple[int, ...] = ()
@@ -49,6 +49,8 @@ class Finding(Record, frozen=True, kw_only=True):
     phases: tuple[str, ...] = ()
     count_per_step: float
     """How often it happens."""
+    bytes_per_call: int | None = None
+    """The largest copy of it; `None` where it copies nothing, or no size is known."""
     syncs_per_step: float = 0
     exposed_ms: float | None = None
     """Device idle time because of it, per step."""
@@ -60,6 +62,32 @@ class Finding(Record, frozen=True, kw_only=True):
     """Whether it happens within a step as often as it must, but again in each step."""
     growth: str | None = None
     """How the waits grow, such as `L*(1 + 7*E_hit)`."""
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """What an optimization says to findings: at which places it helps, and what to write instead.
+
+    It speaks to a finding that fits all that is given here. `kinds` or `file` must be.
+    """
+
+    optimization: str
+    """`optimization=variant` that mends the finding."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of findings; empty for any."""
+    file: str = ""
+    """Part of the path of the file, with `/`."""
+    function: str = ""
+    """Pattern, as of `re.search`, of the function's qualified name."""
+    phases: tuple[str, ...] = ()
+    """Phases of which the finding has one; empty for any."""
+    least_bytes: int = 0
+    """Smallest copy that it speaks to."""
+    why: str | None = None
+    """In place of the finding's own sentence."""
+    instead: tuple[str, ...] = ()
+    """In place of the finding's own lines."""
+    unless: str | None = None
+    """In place of the finding's own sentence."""
 
 
 def severity_of(

@@ -300,6 +300,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
     steadiness: Steadiness = Steadiness()
     claims: tuple[Claim, ...] = ()
     """The published rows this run speaks to."""
+    saved_work: dict[str, str] = msgspec.field(default_factory=dict)
+    """Optimization -> the host's work that it saves, in the plural, such as `mask rebuilds`."""
     num_samples: int = 0
     samples: tuple[Sample, ...] | None = None
     """Raw samples; `None` in `run.json` when they are many: then they are in `samples.parquet`."""

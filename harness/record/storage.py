@@ -23,6 +23,8 @@ from harness.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+STORE_VARIABLE = "GAPLESS_STORE"
+"""Environment variable that names the store where none is given."""
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
 STALE_AFTER_S = 3600.0

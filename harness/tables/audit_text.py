@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.origin import below_packages
+from harness.tables.figures import counted, number
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
 
@@ -74,11 +75,6 @@ def short_path(file: str) -> str:
     return short
 
 
-def number(value: float) -> str:
-    """A count per step: whole where it is whole."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
-
-
 def _waits(site: Site) -> float:
     return site.count_per_step * site.syncs_per_call
 
@@ -92,10 +88,12 @@ def _blocks(
     if shown:
         yield _cards(shown) if width < _NARROW else _site_table(shown)
     else:
-        yield Text("Nothing makes the host wait.")
+        known = "" if report.new_syncs_per_step is None else " that the baseline lacks"
+        yield Text(f"Nothing{known} makes the host wait.")
     if hidden:
-        waits = number(sum(_waits(site) for site in hidden))
-        yield Text(f"and {len(hidden)} more sites with {waits} syncs per step (--all shows them)")
+        sites_left = counted(len(hidden), "more site")
+        waits = counted(sum(_waits(site) for site in hidden), "sync")
+        yield Text(f"and {sites_left} with {waits} per step (--all shows them)")
     yield from _totals(report)
     yield from (Text(line) for line in modelled_lines(report, short_path))
     if report.findings:
@@ -110,20 +108,27 @@ def _blocks(
 
 
 def _header(report: AuditReport) -> RenderableType:
-    step = "step" if report.steps is not None else "trace"
-    syncs = "unknown" if report.syncs_per_step is None else number(report.syncs_per_step)
     lines = [
         Text(f"{report.target} on {report.device}", style="bold"),
-        Text(
-            (f"{report.steps} step{'s' if report.steps != 1 else ''}, " if report.steps else "")
-            + f"{syncs} syncs per {step}"
-            + (f" ({report.source})" if report.source != "emulated" else "")
-        ),
+        Text(_counts(report)),
     ]
     lines += [Text(line) for line in _timeline(report)]
-    if report.source == "emulated" and _costs(report.sites):
+    if report.times == "modelled" and (_costs(report.sites) or report.source == "trace"):
         lines.append(Text("Times are modelled by the emulator's clock; nothing was measured."))
     return Group(*lines)
+
+
+def _counts(report: AuditReport) -> str:
+    """`3 steps, 2 syncs per step, 0 new (trace)`."""
+    syncs = "unknown syncs"
+    if report.syncs_per_step is not None:
+        syncs = counted(report.syncs_per_step, "sync")
+    parts = [counted(report.steps, "step")] if report.steps else []
+    parts.append(f"{syncs} per {'step' if report.steps is not None else 'trace'}")
+    if report.new_syncs_per_step is not None:
+        parts.append(f"{number(report.new_syncs_per_step)} new")
+    source = {"emulated": "", "live": " (live)", "trace": f" (trace, {report.times})"}
+    return ", ".join(parts) + source[report.source]
 
 
 def _timeline(report: AuditReport) -> Iterator[str]:
@@ -206,7 +211,9 @@ def _where(site: Site) -> Text:
         line = f":{site.line}" if site.line is not None else ""
         function = f" in {site.function}" if site.function else ""
         place = f"{short_path(site.file)}{line}{function}"
-    module = f"  [{site.module}]" if site.module else ""
+    # A path of repeated indices alone, as of a layer in a plain `Sequential`, names nothing.
+    named = site.module is not None and site.module.strip("*.")
+    module = f"  [{site.module}]" if named else ""
     where = Text(f"{place}{module}")
     if site.code:
         where.append(f"\n  {site.code}", style="dim")
@@ -258,7 +265,7 @@ def _remedies(sites: Iterable[Site]) -> Iterator[RenderableType]:
 def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]:
     lines = ["\n".join(finding_lines(finding, short_path)) for finding in findings[:top]]
     if len(findings) > top:
-        lines.append(f"and {len(findings) - top} more findings (--all shows them)")
+        lines.append(f"and {counted(len(findings) - top, 'more finding')} (--all shows them)")
     yield from _listed("What to do", lines)
 
 
@@ -266,11 +273,11 @@ def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
     lines = [
         f"{'Once in each step' if group.across_steps else f'{group.size} times'}: "
         f"{' > '.join(group.ops[-3:])}, first at {short_path(group.first)}"
-        + (f", {number(group.syncs)} syncs in the repeats" if group.syncs else "")
+        + (f", {counted(group.syncs, 'sync')} in the repeats" if group.syncs else "")
         for group in groups[:_TOP_GROUPS]
     ]
     if len(groups) > _TOP_GROUPS:
-        lines.append(f"and {len(groups) - _TOP_GROUPS} more groups (--json has all)")
+        lines.append(f"and {counted(len(groups) - _TOP_GROUPS, 'more group')} (--json has all)")
     yield from _listed("Computed again from equal inputs", lines)
 
 

@@ -1,4 +1,4 @@
-"""One sentence on what decides a modelled comparison: mask rebuilds, link, waits or launches."""
+"""One sentence on what decides a modelled comparison: the link, waits, or the host's work."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from harness.tables import figures
 
 if TYPE_CHECKING:
-    from harness.record.records import Claim, RunRecord
+    from harness.record.records import Claim, Overlap, RunRecord
 
 
 def what_dominates(claim: Claim, record: RunRecord) -> str | None:
-    """The sentence for the claim's arm against the record's baseline; `None` without figures."""
+    """The sentence for the claim's arm against the record's baseline.
+
+    `None` without figures, where the arm saves nothing, and where what it saves is none of these.
+    """
     baseline = next((arm.name for arm in record.arms if arm.role == "baseline"), None)
     arm = next(
         (a.name for a in record.arms if a.variants.get(claim.optimization) == claim.variant), None
@@ -20,10 +23,12 @@ def what_dominates(claim: Claim, record: RunRecord) -> str | None:
     if baseline is None or arm is None or times is None:
         return None
     saved_ms = times.baseline_median_ms - times.arm_median_ms
+    if saved_ms <= 0:
+        return None
     waits = {s.arm: s for s in record.syncs if s.phase == claim.phase}
     overlap = {o.arm: o for o in record.overlap}
-    if claim.optimization == "checkpoint-reload" and baseline in overlap and arm in overlap:
-        before, after = overlap[baseline], overlap[arm]
+    before, after = overlap.get(baseline), overlap.get(arm)
+    if before and after and _hidden_ms(after) - _hidden_ms(before) > saved_ms / 2:
         return (
             f"The link dominates: copies take {figures.milliseconds(before.copy_ms)} of the step, "
             f"of which {figures.percent(before.overlap, signed=False)} run beside compute before "
@@ -38,8 +43,15 @@ def what_dominates(claim: Claim, record: RunRecord) -> str | None:
             f"The waits dominate: {counts} leave the device idle for "
             f"{figures.milliseconds(exposed_ms)} of the {figures.milliseconds(saved_ms)} saved."
         )
-    what = "mask rebuilds" if claim.optimization == "packed-metadata" else "expert launches"
+    what = record.saved_work.get(claim.optimization)
+    if what is None:
+        return None
     return (
         f"The host's {what} dominate: {figures.milliseconds(saved_ms)} are saved, and the {counts} "
         f"alone expose {figures.milliseconds(exposed_ms)}."
     )
+
+
+def _hidden_ms(overlap: Overlap) -> float:
+    """Copy time that passed while a kernel ran."""
+    return overlap.copy_ms * (overlap.overlap or 0.0)

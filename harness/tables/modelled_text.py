@@ -42,7 +42,8 @@ def race_lines(report: AuditReport, short: Callable[[str], str]) -> Iterator[str
     """One line a race."""
     for race in report.races:
         first, second = _short(race.first, short), _short(race.second, short)
-        yield f"{race.kind}, {race.count} times: {second} does not wait for {first}"
+        times = figures.counted(race.count, "time")
+        yield f"{race.kind}, {times}: {second} does not wait for {first}"
 
 
 def _short(place: str, short: Callable[[str], str]) -> str:

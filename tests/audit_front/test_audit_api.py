@@ -138,7 +138,7 @@ def test_text_frame_json_and_notebook_show_the_same_sites() -> None:
     with gapless.audit() as a:
         build()()
     text = str(a)
-    assert "1 step, 1 syncs per step" in text
+    assert "1 step, 1 sync per step" in text
     assert "if loss > 0:" in text
     assert "the progress bar" in text
     frame = a.to_frame()

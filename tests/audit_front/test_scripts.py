@@ -125,7 +125,9 @@ def test_a_hugging_face_trainer_with_workers_or_checkpoints(how: str) -> None:
 
 @pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])
 def test_trl_packs_without_reads_in_the_layers(attention: str) -> None:
-    pytest.importorskip("trl")
+    trl = pytest.importorskip("trl", minversion="1.0")
+    if attention == "flash_attention_2" and trl.__version__.startswith("1.0."):
+        pytest.skip("this trl leaves the lengths of documents out of the batch")
     report = run("trl_sft.py", attention)
     assert report.steps == 2
     assert syncs(report, in_library="modeling_flash_attention_utils") == 0

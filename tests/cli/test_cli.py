@@ -23,9 +23,9 @@ SCENARIO = "qwen3-0.6b-packed-sft"
 MODEL = ["model", SCENARIO, "--gpu", "B200", "--arm", "packed-metadata=cached"]
 
 
-def last_document(printed: str) -> dict:
-    """The JSON document that stands last on stdout."""
-    return json.loads(printed[printed.index("\n{\n") :])
+def document_of(printed: str) -> dict:
+    """The JSON document that is all of stdout."""
+    return json.loads(printed)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,10 @@ def last_document(printed: str) -> dict:
             ["bench", SCENARIO, "--arm", "moe-routing=argsort"],
             "it takes packed-metadata, checkpoint-reload",
         ),
-        (["bench", SCENARIO, "--ladder", "--threads", "0"], "--threads 0 computes nothing"),
+        (
+            ["bench", SCENARIO, "--ladder", "--threads", "0"],
+            "--threads 0 is out of range; give 1 or more",
+        ),
         (
             [*MODEL, "--setting", "checkpoint-reload=gone"],
             "checkpoint-reload has no variant 'gone'",
@@ -56,7 +59,7 @@ def last_document(printed: str) -> dict:
         (["bench", SCENARIO, "--ladder", "--precision", "five"], "write it as 1%"),
         (
             ["bench", SCENARIO, "--ladder", "--dtype", "float8", "--dry-run"],
-            "dtype='float8' cannot",
+            "--dtype float8 is unknown; choose float32 or bfloat16",
         ),
         (["bench", SCENARIO, "--ladder", "--store", "a", "--no-store"], "exclude each other"),
         (
@@ -108,17 +111,17 @@ def test_a_fault_of_gapless_is_told_apart(capsys, monkeypatch: pytest.MonkeyPatc
 
 def test_dry_run_prints_the_plan_and_measures_nothing(capsys, tmp_path: Path) -> None:
     assert main(["bench", SCENARIO, "--grid", "--dry-run", "--json", *TINY]) == 0
-    printed = capsys.readouterr().out
-    assert "checkpoint-reload" in printed.splitlines()[2]
-    plan = last_document(printed)
+    plan = document_of(capsys.readouterr().out)
     assert [arm["role"] for arm in plan["arms"]] == ["baseline", *["arm"] * 3, "a/a"]
     assert plan["spec"]["options"]["num_layers"] == 2
     assert not (tmp_path / "results").exists()
+    assert main(["bench", SCENARIO, "--grid", "--dry-run", *TINY]) == 0
+    assert "checkpoint-reload" in capsys.readouterr().out.splitlines()[2]
 
 
 def test_a_grid_on_a_model_with_experts_has_all_three_fixes(capsys) -> None:
     assert main(["bench", "gpt-oss-20b", "--grid", "--dry-run", "--json"]) == 0
-    plan = last_document(capsys.readouterr().out)
+    plan = document_of(capsys.readouterr().out)
     assert len(plan["arms"]) == 2**3 + 1
     assert plan["spec"]["options"]["attention"] == "sdpa-mask"
 
@@ -127,8 +130,7 @@ def test_bench_measures_keeps_and_prints(capsys, tmp_path: Path) -> None:
     arm = "packed-metadata=cached"
     assert main(["bench", SCENARIO, "--arm", arm, "--json", *TINY]) == 0
     captured = capsys.readouterr()
-    document = last_document(captured.out)
-    assert captured.out.index("Speedup") < captured.out.index("\n{\n")
+    document = document_of(captured.out)
     (kept,) = (tmp_path / "results").iterdir()
     assert kept.name == document["id"]
     assert document["status"] == "complete"
@@ -141,7 +143,7 @@ def test_bench_measures_keeps_and_prints(capsys, tmp_path: Path) -> None:
 def test_reproduce_fills_the_rows_it_was_asked_for(capsys, tmp_path: Path) -> None:
     claim = "reload-llama-3.2-1b-review-batch"
     assert main(["reproduce", "--only", claim, "--seconds", "24", "--json", "--quick"]) == 0
-    document = last_document(capsys.readouterr().out)
+    document = document_of(capsys.readouterr().out)
     (row,) = document["rows"]
     assert row["claim"]["id"] == claim
     assert row["measured"]["source"] == "measured"
@@ -195,7 +197,7 @@ def test_ctrl_c_ends_the_whole_sweep_of_a_model(tmp_path: Path) -> None:
                 break
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "Records: 1 under" in out
+    assert "Kept with source `modelled`: 1 record under" in out
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
@@ -222,14 +224,25 @@ def test_figures_are_shown_where_the_store_fails_after_the_run(capsys, monkeypat
     monkeypatch.setattr(Store, "write", full)
     assert main(["bench", SCENARIO, "--arm", "packed-metadata=cached", "--json"]) == 2
     captured = capsys.readouterr()
-    assert last_document(captured.out)["id"] == record().id
-    assert "Record:" not in captured.out
+    assert document_of(captured.out)["id"] == record().id
     assert captured.err.endswith("the disk is full.\n")
+
+
+def test_a_store_in_memory_says_that_nothing_is_kept(
+    capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.bench.runner.run_plan", lambda plan, **_: (record(), ()))
+    words = ["bench", SCENARIO, "--arm", "packed-metadata=cached", "--store"]
+    assert main([*words, "memory://runs"]) == 0
+    assert "Nothing is kept: memory://runs ends with this process" in capsys.readouterr().out
+    assert main([*words, "runs of ours/"]) == 0
+    assert f"Record: {record().id} under runs of ours/\n" in capsys.readouterr().out
 
 
 def test_list_names_everything_that_can_be_typed(capsys) -> None:
     assert main(["list", "--json", "--device", "cpu"]) == 0
-    document = last_document(capsys.readouterr().out)
+    document = document_of(capsys.readouterr().out)
     assert SCENARIO in [scenario["name"] for scenario in document["scenarios"]]
     variants = {(v["optimization"], v["variant"]): v["missing"] for v in document["variants"]}
     assert variants["packed-metadata", "cached"] is None
@@ -242,9 +255,7 @@ def test_doctor_says_what_a_gpu_run_lacks(capsys) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     assert main(["doctor", "--json"]) == 0
-    printed = capsys.readouterr().out
-    document = last_document(printed)
+    document = document_of(capsys.readouterr().out)
     assert document["gpu_missing"][0].startswith("No GPU run: ")
-    assert document["gpu_missing"][0] in printed
     assert document["clock_resolution_ns"] > 0
     assert document["noise"]["num_blocks"] > 0

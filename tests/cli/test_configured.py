@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gapless.arms import parse_arms
-from gapless.bench_run import variants_of
+from gapless.bench_run import applicable, variants_of
 from gapless.cli.main import main
 from gapless.configured import choose_scenario, configured
 from gapless.factory import build, make_spec
@@ -52,7 +52,7 @@ def written(folder: Path, facts: dict[str, object], name: str = "My Model.json")
     ("facts", "family", "attention", "optimizations"),
     [
         (GEMMA, "packed-sft", "sdpa-mask", ("packed-metadata", "checkpoint-reload")),
-        (MIXTRAL, "moe", "sdpa", ("checkpoint-reload", "moe-routing")),
+        (MIXTRAL, "moe", "sdpa", ("packed-metadata", "checkpoint-reload", "moe-routing")),
         ({**GEMMA, "model_type": "gemma2"}, "packed-sft", "eager", ("checkpoint-reload",)),
         (
             {"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 64},
@@ -73,7 +73,7 @@ def test_the_optimizations_say_whether_they_apply(
     scenario = configured(written(tmp_path, facts))
     assert scenario.name == "my-model"
     assert (scenario.family, scenario.attention) == (family, attention)
-    assert scenario.optimizations == optimizations
+    assert applicable(scenario) == optimizations
 
 
 def test_the_name_is_that_of_the_folder_and_never_that_of_a_published_scenario(
@@ -107,7 +107,7 @@ def test_bench_plans_and_model_and_audit_run_a_configuration(
     assert main(["audit", "--config", path, "--tokens", "64"]) == 0
     assert "my-model (moe-routing=where-loop) on emulated H100" in capsys.readouterr().out
     scenario = configured(path)
-    arms = parse_arms(["moe-routing=argsort"], variants_of(scenario.optimizations))
+    arms = parse_arms(["moe-routing=argsort"], variants_of(applicable(scenario)))
     record = model_scenario(scenario, arms, "B200", {"fit": "full", "tokens": 64}, store=None)
     assert record.status == "complete"
     assert record.scenario.config["num_experts"] == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.cli.progress import show_progress
+from gapless.cli.progress import TimeLeft, show_progress
 from harness.bench.child_events import Progress
 
 
@@ -32,3 +32,15 @@ def test_in_a_terminal_it_tells_elapsed_and_remaining(monkeypatch, capsys) -> No
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "run: timing 3, 1:15, 1:30 left" in captured.err
+
+
+def test_the_time_to_come_is_told_by_the_runs_before(capsys) -> None:
+    clock = iter([0.0, 0.0, 60.0, 90.0])
+    left = TimeLeft(3, now=lambda: next(clock))
+    for _ in range(3):
+        left.say("run")
+    assert capsys.readouterr().err.splitlines() == [
+        "run: run 1 of 3, seconds to some minutes",
+        "run: run 2 of 3, about 2:00 to go, by the 1 before",
+        "run: run 3 of 3, about 0:45 to go, by the 2 before",
+    ]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gapless.json_documents import reproduce_document, run_document
+from gapless.json_documents import indented, reproduce_document, run_document
 from gapless.terminal_tables import PIPE_WIDTH, print_table
 from harness.record.records import MemoryPeak, SyncCount
 from harness.tables.claim_rows import reproduce_table, rows_from_records
@@ -96,7 +96,7 @@ def test_no_figure_is_lost_in_a_narrow_terminal(capsys, monkeypatch, columns: in
 
 
 def test_run_document_has_the_contract_and_writes_unknown_as_null() -> None:
-    document = json.loads(run_document(record()))
+    document = json.loads(indented(run_document(record())))
     assert {
         "schema",
         "machine",
@@ -116,13 +116,13 @@ def test_run_document_has_the_contract_and_writes_unknown_as_null() -> None:
 def test_reproduce_document_joins_the_runs_under_the_same_names() -> None:
     runs = [record(id=f"r{number}", claims=(claim(f"c{number}"),)) for number in (1, 2)]
     claims = [claim("c1"), claim("c2"), claim("c3")]
-    document = json.loads(reproduce_document(rows_from_records(claims, runs), runs))
+    document = json.loads(indented(reproduce_document(rows_from_records(claims, runs), runs)))
     assert [row["claim"]["id"] for row in document["rows"]] == ["c1", "c2", "c3"]
     assert document["rows"][2]["measured"] is None
     assert document["runs"] == ["r1", "r2"]
     assert [entry["run"] for entry in document["parity"]] == ["r1", "r1", "r2", "r2"]
     assert len(document["comparisons"]) == 2 * len(runs[0].comparisons)
-    assert json.loads(reproduce_document((), []))["machine"] is None
+    assert json.loads(indented(reproduce_document((), [])))["machine"] is None
 
 
 def test_a_comparison_without_its_arm_in_the_record_is_still_shown() -> None:

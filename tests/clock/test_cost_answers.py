@@ -13,6 +13,8 @@ from harness.clock.op_work import Matrix, Work
 GPU = GpuSpec(
     key="ROUND",
     name="Round numbers",
+    vendor="made-up",
+    architecture="round",
     capability=(9, 0),
     memory_bytes=1 << 30,
     num_multiprocessors=100,

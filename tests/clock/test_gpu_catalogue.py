@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
+from importlib import resources
+
 import pytest
 import torch
 
@@ -108,13 +112,51 @@ def test_more_work_never_takes_less_time() -> None:
 
 
 def test_a_measured_curve_takes_the_place_of_the_rates() -> None:
-    from dataclasses import replace
-
     curve = ((1e3, 100.0), (1e5, 10_000.0))
     priced = replace(costs(), curves={"elementwise": curve}, queue=QueueTimes())
     assert priced.kernel_ns(Work("aten::add", "elementwise", 0, 10_000)) == 1000
     assert interpolate(curve, 10.0) == 100.0
     assert interpolate(curve, 1e6) == pytest.approx(100_000.0)
+
+
+def test_shares_go_by_vendor_and_architecture_not_by_a_number() -> None:
+    # AMD's gfx94x reports a major version of 9, which is NVIDIA's Hopper.
+    known = find_gpu("MI300X")
+    newer = replace(known, key="MI325X", memory_gb_per_s=6000, memory_bytes=274_877_906_944)
+    assert newer.capability[0] == find_gpu("H100").capability[0]
+    assert catalogue_costs(newer).efficiency == catalogue_costs(known).efficiency
+    assert catalogue_costs(newer).efficiency["kernel_us"] == 4.2
+    work = work_of(aten.add.Tensor, (meta(1 << 24), meta(1 << 24)), {}, meta(1 << 24))
+    times = [catalogue_costs(gpu).kernel_ns(work) - 4200 for gpu in (known, newer)]
+    assert times[0] / times[1] == pytest.approx(6000 / 5300, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "other", [{"architecture": "rubin"}, {"vendor": "intel"}, {"vendor": "amd"}]
+)
+def test_an_architecture_without_a_table_is_refused(other: dict[str, str]) -> None:
+    gpu = replace(find_gpu("H100"), key="X1", **other)
+    named = f"{gpu.vendor}.{gpu.architecture}"
+    with pytest.raises(UsageError, match=rf"X1, of the architecture {named}, .*\[{named}\]"):
+        catalogue_costs(gpu)
+
+
+def test_a_gpu_may_bring_all_its_shares_or_some() -> None:
+    shares = dict(costs("MI300X").efficiency)
+    alone = replace(find_gpu("H100"), key="X1", vendor="new", architecture="one", efficiency=shares)
+    assert catalogue_costs(alone).efficiency == shares
+    some = replace(find_gpu("H100"), efficiency={"sort": 0.1})
+    assert catalogue_costs(some).efficiency == costs("H100").efficiency | {"sort": 0.1}
+    with pytest.raises(UsageError, match="for attention_backward,"):
+        catalogue_costs(replace(alone, efficiency={"sort": 0.1}))
+
+
+def test_every_table_of_shares_says_where_it_comes_from() -> None:
+    text = resources.files("harness.clock").joinpath("efficiency.toml").read_text()
+    for vendor in tomllib.loads(text).values():
+        tables = [table for table in vendor.values() if isinstance(table, dict)]
+        assert tables
+        assert all(table["source"] for table in tables)
 
 
 def test_rows_that_start_at_odd_places_slow_16_bit_products_only() -> None:

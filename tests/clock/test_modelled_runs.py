@@ -161,3 +161,17 @@ def test_a_damaged_profile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "H200.json").write_text("{")
     with pytest.raises(StoreError, match=r"H200.json is no profile"):
         costs_for(find_gpu("H200"))
+
+
+def test_a_modelled_run_is_not_told_that_its_time_was_up(record: RunRecord) -> None:
+    assert not [note for note in record.notes if "ended the run" in note]
+
+
+def test_the_table_explains_what_is_exposed(record: RunRecord) -> None:
+    (note,) = modelled_table([(Point("B200", {}), record)]).notes
+    assert note.startswith("Exposed is the time in which the device idles because the host waits")
+
+
+def test_a_sweep_names_an_option_once() -> None:
+    with pytest.raises(UsageError, match="--sweep tokens is given twice"):
+        parse_sweep(["tokens=64", "layers=2", "tokens=128"])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gapless.published_models import SETUPS, command_of, published_models
+from gapless.published_models import command_of, published_models
 from gapless.published_runs import plan_runs
 from harness.clock.gpus import find_gpu
 from harness.tables.claim_rows import modelled_speedups
 from scenarios.build_options import BuildOptions
 from scenarios.published import CLAIMS
+from scenarios.published_setups import SETUPS
 
 if TYPE_CHECKING:
     from harness.record.records import Claim

@@ -22,7 +22,7 @@ PAYLOADS = (
 # Words with a meaning of their own: an enumeration, the id that names the folder, a day.
 KEPT = {
     "id", "created_utc", "status", "source", "role", "phase", "kind", "verdict", "method", "fit",
-    "quantity",
+    "quantity", "times",
 }  # fmt: skip
 
 

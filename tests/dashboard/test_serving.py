@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,32 @@ def test_runs_as_json(store: Store) -> None:
     assert {one["name"] for one in listed["problems"]} == {"newer", "bad", "torn"}
     run_id = listed["runs"][0]["id"]
     assert web.get(f"/api/runs/{run_id}").json()["scenario"]["name"] == "synthetic-packed"
-    assert web.get("/api/runs?gpu=none").json()["num_runs"] == 0
+    assert web.get("/api/runs?gpu=CPU").json()["num_runs"] == 1
+    assert web.get("/api/runs?until=2020-01-01").json()["num_runs"] == 0
     assert web.get("/api/report").json()["verdict"].startswith("Measured")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("gpuu=cpu", "There is no filter 'gpuu'; choose scenario, model, gpu"),
+        ("gpu=none", "No run has the gpu 'none'; choose cpu."),
+        ("source=published", "choose measured or modelled"),
+        ("since=yesterday", "write it as 2026-01-31"),
+        ("since=2026-02-30", "is no day"),
+        ("since=2026-02-01&since=2026-03-01", "takes one day, not 2"),
+        ("since=2026-02-01&until=2026-01-01", "swap since and until"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused_with_the_choices(
+    store: Store, query: str, says: str
+) -> None:
+    fill_one(store)
+    web = client(store)
+    for route in ("runs", "report"):
+        answer = web.get(f"/api/{route}?{query}")
+        assert answer.status_code == 400
+        assert says in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +91,8 @@ def test_public_needs_a_login_or_plain_words(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    fill_one(store)
+    monkeypatch.setattr(verb, "_require_free", lambda *_: None)
     monkeypatch.setattr(login, "secrets_files", lambda: (tmp_path / "secrets.toml",))
     started: list[list[str]] = []
     monkeypatch.setattr(verb.os, "execve", lambda _, line, env: started.append([*line, env]))
@@ -96,6 +123,21 @@ def test_a_complete_login_is_enough(
     assert login.missing_login() is None
 
 
+def test_a_port_in_use_is_bad_usage(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_one(store)
+    monkeypatch.setattr(verb.os, "execve", lambda *_: pytest.fail("it started"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["dashboard", "--store", store.root, "--port", str(port)]) == 2
+    error = capsys.readouterr().err
+    assert f"Port {port} of 127.0.0.1 cannot be used" in error
+    assert "give another --port" in error
+
+
 def test_by_default_only_this_machine_can_reach_it() -> None:
     options = verb.server_options(8501, public=False, headless=True)
     assert options["server.address"] == "127.0.0.1"
@@ -117,13 +159,16 @@ def test_export_needs_a_run_and_a_file_name(
 ) -> None:
     words = ["export", "--store", store.root]
     assert main([*words, str(tmp_path / "out.html")]) == 2
-    assert "no run that the filters keep" in capsys.readouterr().err
+    assert f"There is no store {store.root}" in capsys.readouterr().err
+    Path(store.root).mkdir()
+    assert main([*words, str(tmp_path / "out.html")]) == 2
+    assert "has no run; measure with" in capsys.readouterr().err
     fill_one(store)
     assert main([*words, str(tmp_path / "out")]) == 2
     assert main([*words, str(tmp_path / "out.html"), "--plotlyjs", "x"]) == 2
     assert main([*words, str(tmp_path / "out.html")]) == 0
     assert main([*words, str(tmp_path / "site"), "--site"]) == 0
-    assert "1 runs" in capsys.readouterr().out
+    assert "1 run: " in capsys.readouterr().out
 
 
 def test_data_charts_and_export_need_no_streamlit_and_no_torch() -> None:

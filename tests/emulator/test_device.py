@@ -356,7 +356,7 @@ def test_copies_of_models_and_checkpoints() -> None:
         twin.load_state_dict(state)
         assert torch.equal(twin.weight, model.weight)
     buffer.seek(0)
-    assert torch.load(buffer)["bias"].device.type == "cpu"
+    assert torch.load(buffer, map_location="cpu")["bias"].device.type == "cpu"
 
 
 def test_printing_reads_like_cuda() -> None:

@@ -12,8 +12,8 @@ from torch import nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from harness.errors import UsageError
-from optimizations.moe_routing import (
-    MoeRouting,
+from optimizations.moe_routing import MoeRouting
+from optimizations.moe_variants import (
     argsort_experts,
     device_offsets_experts,
     where_loop_experts,

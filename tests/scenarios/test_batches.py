@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from harness.errors import UsageError
-from scenarios.batches import IGNORED_LABEL, make_batches
+from scenarios.batches import IGNORED_LABEL, check_documents, make_batches
+from scenarios.build_options import BuildOptions
+from scenarios.scenario_catalogue import get
 from scenarios.tokens import ByteTokenizer
 
 
@@ -146,3 +148,11 @@ def test_documents_of_one_token_are_an_error_not_a_loss_that_is_no_number(tmp_pa
     data = write_documents(tmp_path / "letters.jsonl", ["a", "b", "c"])
     with pytest.raises(UsageError, match=r"letters\.jsonl are one token long"):
         batches_of(data, tokenizer=Letters(), num_documents=None)
+
+
+def test_more_documents_than_tokens_hold_are_refused_with_the_range() -> None:
+    check_documents(1024, 2048)
+    with pytest.raises(UsageError, match=r"5,000 documents .* hold from 1 to 1,024 of at least 2"):
+        check_documents(5000, 2048)
+    with pytest.raises(UsageError, match="do not fit into 64 tokens"):
+        get("qwen3-0.6b-packed-sft").build(BuildOptions(tokens=64, documents=33, num_layers=1))

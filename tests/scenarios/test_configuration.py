@@ -45,7 +45,6 @@ def scenario_of(facts) -> Scenario:
         family="packed-sft",
         model="own",
         facts=dict(facts),
-        optimizations=(),
         attention=stock_attention(config),
         full_tokens=64,
     )

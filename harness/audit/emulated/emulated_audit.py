@@ -271,7 +271,12 @@ class EmulatedAudit:
 
     def _notes(self) -> list[str]:
         device = self.device
-        notes = [] if device.dispatcher.num_ops else [_NOTHING_RAN]
+        notes = [
+            f"How often {op.removeprefix('aten::')} waits is in doubt: {doubt}."
+            for op, doubt in device.observers.doubts.items()
+        ]
+        if not device.dispatcher.num_ops:
+            notes.append(_NOTHING_RAN)
         peak, capacity = device.memory.peak_bytes, device.gpu.memory_bytes
         if peak > capacity:
             notes.append(
@@ -324,5 +329,9 @@ def audit_target(
     target: str, *, steps: int = 1, warmup: int = 1, **settings: Unpack[AuditSettings]
 ) -> AuditReport:
     """Audit `file.py:callable` or `package.module:callable`; see `load_target` for the contract."""
-    step = load_target(target, device="cuda")
-    return audit_callable(step, steps=steps, warmup=warmup, target=target, build=True, **settings)
+
+    def build() -> Any:
+        # Loaded inside the audit, since a module may move its model to the GPU on import.
+        return make_step(load_target(target, device="cuda"))
+
+    return audit_callable(build, steps=steps, warmup=warmup, target=target, build=True, **settings)

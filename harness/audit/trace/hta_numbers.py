@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.audit.trace.links import NO_CALL, launching_calls
-from harness.audit.trace.load import load_trace
+from harness.audit.trace.load import load_trace, times_of
 from harness.audit.trace.steps import find_steps
 from harness.clock.intervals import Intervals
 from harness.errors import UsageError
+from harness.record.audit_report import Times
 from harness.record.records import Record
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class HtaNumbers(Record, frozen=True, kw_only=True):
     non_compute_time_pctg: float
     comp_comm_overlap_pctg: float | None
     idle_breakdown: tuple[HtaStreamIdle, ...]
+    times: Times = "measured"
+    """Whether a clock gave the times of the trace, or the emulator's model of one."""
 
 
 def compat_hta(path: str | Path, *, limits: TraceLimits | None = None) -> HtaNumbers:
@@ -98,6 +101,7 @@ def hta_numbers(trace: Trace) -> HtaNumbers:
         non_compute_time_pctg=_percent(rest, span),
         comp_comm_overlap_pctg=None if overlap is None else round(100 * overlap, 2),
         idle_breakdown=_idle_breakdown(trace, launcher, start, end, kept, fractional),
+        times=times_of(trace),
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.audit.trace.columns import Trace
+    from harness.record.audit_report import Times
 
 
 @contextmanager
@@ -50,3 +51,8 @@ def load_trace(
             if builder.full:
                 break
         return builder.build(reader.metadata, reader.notes)
+
+
+def times_of(trace: Trace) -> Times:
+    """Whether the trace was recorded by a clock, or written from the emulator's model of one."""
+    return "modelled" if trace.metadata.get("source") == "modelled" else "measured"

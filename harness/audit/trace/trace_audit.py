@@ -26,6 +26,7 @@ from harness.audit.trace.exposure import (
     find_launches,
 )
 from harness.audit.trace.links import NO_CALL, launching_calls
+from harness.audit.trace.load import times_of
 from harness.audit.trace.owners import find_owners
 from harness.audit.trace.patterns import find_polling, repeated_uploads
 from harness.audit.trace.replay import replay_without
@@ -117,6 +118,7 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
         notes.append("lines are where a function begins; the profiler records no call lines")
     return AuditReport(
         source="trace",
+        times=times_of(trace),
         target=target,
         device=device_label(trace, analysis.device_names),
         steps=analysis.num_steps,

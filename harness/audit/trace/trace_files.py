@@ -110,8 +110,12 @@ def merge_ranks(
     calls: Counter[str] = Counter()
     for report in reports:
         calls.update(report.api_calls)
+    modelled = [report.target for report in reports if report.times == "modelled"]
+    if 0 < len(modelled) < len(reports):
+        notes.append(f"some of the ranks are modelled, not measured: {', '.join(modelled)}")
     return AuditReport(
         source="trace",
+        times="modelled" if modelled else "measured",
         target=target,
         device=", ".join(dict.fromkeys(report.device for report in reports)),
         steps=steps.pop() if len(steps) == 1 else None,

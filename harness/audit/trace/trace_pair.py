@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from harness.errors import NotComparableError
+from harness.record.audit_report import Times
 from harness.record.records import Record
 from harness.record.trace_details import TraceDetails
 
@@ -46,6 +47,9 @@ class AuditComparison(Record, frozen=True, kw_only=True):
 
     target_a: str
     target_b: str
+    times_a: Times | None = None
+    """Whether the times of A were measured or modelled."""
+    times_b: Times | None = None
     rows: tuple[Compared, ...]
     num_compared: int
     """Figures looked at, those that did not move included."""
@@ -67,6 +71,10 @@ def compare_audits(a: AuditReport, b: AuditReport, *, everything: bool = False) 
     notes = []
     if a.source != b.source:
         notes.append(f"A is {a.source}, B is {b.source}: compare counts, not times")
+    if a.times != b.times:
+        notes.append(f"A is {a.times}, B is {b.times}: compare counts, not times")
+    elif a.times == "modelled":
+        notes.append("times of A and B are modelled by the emulator's clock, not measured")
     if a.device != b.device:
         notes.append(f"A ran on {a.device}, B on {b.device}")
     rows = [
@@ -90,6 +98,8 @@ def compare_audits(a: AuditReport, b: AuditReport, *, everything: bool = False) 
     return AuditComparison(
         target_a=a.target,
         target_b=b.target,
+        times_a=a.times,
+        times_b=b.times,
         rows=tuple(row for row in rows if everything or row.moved),
         num_compared=len(rows),
         notes=tuple(notes),

@@ -31,11 +31,9 @@ def patch_cuda_extras(patches: Patches) -> None:
         patches.set(torch.cuda, name, _no_graphs)
     # A class, because annotations name it: `torch.cuda.CUDAGraph | None`.
     patches.set(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"__new__": _no_graphs}))
-    patches.set(torch.cuda, "memory_snapshot", lambda mempool_id=None: [])
-    patches.set(torch.cuda.memory, "memory_snapshot", lambda mempool_id=None: [])
     patches.set(torch.cuda.memory, "_record_memory_history", lambda *args, **kwargs: None)
-    patches.set(torch.cuda.memory, "_snapshot", lambda device=None: {"segments": []})
-    patches.set(torch.cuda.memory, "_dump_snapshot", lambda filename="", **kwargs: None)
+    patches.set(torch.cuda.memory, "_snapshot", lambda *args, **kwargs: {"segments": []})
+    patches.set(torch.cuda.memory, "_dump_snapshot", lambda *args, **kwargs: None)
     patches.set(torch.cuda.nccl, "version", lambda: _NCCL_VERSION)
     patches.set(comm, "scatter", lambda tensor, *args, **kwargs: (tensor.to(CUDA),))
     patches.wrap(torch.nn.Module, "_apply", _apply)

@@ -108,14 +108,14 @@ class StreamApi:
             def query(self) -> bool:
                 return api.clock is None or api.clock.event_done(self.number)
 
-            def elapsed_time(self, end: Event) -> float:
-                if not (self._recorded and end._recorded):
+            def elapsed_time(self, end_event: Event) -> float:
+                if not (self._recorded and end_event._recorded):
                     raise ValueError(
                         "Both events must be recorded before calculating elapsed time."
                     )
                 if api.clock is None:
                     return 0.0
-                return (api.clock.event_ms(end.number) or 0.0) - (
+                return (api.clock.event_ms(end_event.number) or 0.0) - (
                     api.clock.event_ms(self.number) or 0.0
                 )
 

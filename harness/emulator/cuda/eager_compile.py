@@ -41,5 +41,7 @@ def patch_compile(patches: Patches, note: Callable[[str], None]) -> None:
     def compile_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         note(NOTE)
 
+    # CUDA graphs belong to compiled code: nothing is captured, so no step of it begins.
+    patches.set(torch.compiler, "cudagraph_mark_step_begin", lambda: None)
     patches.set(torch, "compile", compile_)
     patches.set(torch.nn.Module, "compile", compile_module)

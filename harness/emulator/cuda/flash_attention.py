@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.emulator.cuda import flash_modules
 from harness.emulator.kernels.flash_kernel import FlashAttention
 from harness.emulator.kernels.packed_kernels import Attention
 
@@ -201,6 +202,7 @@ _VERSION_2_NAMES: dict[str, Callable[..., Any]] = {
     )
 }
 MODULES: dict[str, dict[str, Any]] = {
+    **flash_modules.MODULES,
     "flash_attn": {**_VERSION_2_NAMES, "__version__": VERSION_2},
     "flash_attn.flash_attn_interface": _VERSION_2_NAMES,
     "flash_attn.bert_padding": {

@@ -20,8 +20,8 @@ def _stands_for(module: str, note: Callable[[str], None]) -> dict[str, Any]:
 
     package, version = DISTRIBUTIONS[module.partition(".")[0]]
     sentence = (
-        f"A stand-in for {package} {version} ran: attention by its formula, waits as the package "
-        "has them."
+        f"A stand-in for {package} {version} ran: its functions by their formulas, waits as the "
+        "package has them."
     )
 
     def saying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,22 +32,35 @@ def _stands_for(module: str, note: Callable[[str], None]) -> dict[str, Any]:
 
         return call
 
-    return {
-        name: saying(value) if isinstance(value, FunctionType) else value
-        for name, value in MODULES[module].items()
-    }
+    def noted(value: Any) -> Any:
+        if isinstance(value, FunctionType):
+            return saying(value)
+        if isinstance(value, type):
+            return type(value.__name__, (value,), {"__init__": saying(vars(value)["__init__"])})
+        return value
+
+    return {name: noted(value) for name, value in MODULES[module].items()}
 
 
 @contextmanager
 def stand_ins(note: Callable[[str], None]) -> Iterator[None]:
     """`flash_attn` and `flash_attn_interface` can be imported inside; `note` is told which ran."""
+    from harness.emulator.cuda.flash_attention import DISTRIBUTIONS
+
     finder = _Finder(note)
+    # transformers 5.10 looks at the machine's packages once, while it is imported.
+    transformers = sys.modules.get("transformers.utils.import_utils")
+    listed = getattr(transformers, "PACKAGE_DISTRIBUTION_MAPPING", {})
+    added = {module: [name] for module, (name, _) in DISTRIBUTIONS.items() if module not in listed}
+    listed.update(added)
     hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
+        for module in added:
+            listed.pop(module, None)
         for name in list(sys.modules):
             if _is_ours(name):
                 del sys.modules[name]

@@ -40,7 +40,7 @@ def copy_of(
         return None  # torch returns before it reaches the driver
     if pinned is None:
         pinned = is_pinned(source) if to_device else non_blocking
-    if to_device and pinned and _is_staged(source, dtype or source.dtype):
+    if to_device and pinned and _is_staged(source, dtype or source.dtype, non_blocking):
         pinned = False
     return Copy(
         direction="h2d" if to_device else "d2h",
@@ -50,15 +50,21 @@ def copy_of(
     )
 
 
-def _is_staged(source: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether a copy to the device first goes to pageable memory, cast or made dense there."""
-    return dtype != source.dtype or not torch.ops.aten.is_non_overlapping_and_dense(source)
+def _is_staged(source: torch.Tensor, dtype: torch.dtype, non_blocking: bool) -> bool:
+    """Whether a copy to the device first goes to pageable memory, cast or made dense there.
+
+    A copy that does not block is cast on the device, one that blocks on the host.
+    """
+    if dtype != source.dtype:
+        return not (non_blocking and source.is_contiguous())
+    return not torch.ops.aten.is_non_overlapping_and_dense(source)
 
 
 def copy_waits(op: str, copy: Copy) -> tuple[Wait, ...]:
     """How this copy makes the host wait (cuda/Copy.cu)."""
-    if copy.direction == "d2h" and copy.blocking:
-        return (Wait(op, SyncKind.D2H_COPY, 1),)
+    if copy.direction == "d2h":
+        # Into pageable memory the driver returns once the copy has completed, whatever is asked.
+        return (Wait(op, SyncKind.D2H_COPY, 1),) if copy.blocking or not copy.pinned else ()
     if copy.blocking:
         kind = SyncKind.BLOCKING_PINNED_H2D if copy.pinned else SyncKind.PAGEABLE_H2D
         return (Wait(op, kind, 1),)

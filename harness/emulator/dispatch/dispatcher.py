@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.emulator.dispatch.collectives import Collective
 from harness.emulator.dispatch.copies import copy_of, copy_waits, is_pinned, mark_pinned
-from harness.emulator.dispatch.execution import Executor
+from harness.emulator.dispatch.execution import Executor, layouts_only
 from harness.emulator.kernels.attention import attention_entry
 from harness.emulator.rules.judging import judge, judge_read
 from harness.emulator.rules.sync_rules import rules_for, running_torch_version
@@ -141,6 +142,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._on_host(facts, func, args, kwargs)
         if facts.composite:
             return self._decompose(func, args, kwargs)
+        if facts.makes_like and not to_device and kwargs.get("device") is not None:
+            return self._on_host(facts, func, layouts_only(args), kwargs)
         if self.before_op is not None:
             self.before_op()
         if num_host and tensors and facts.name not in _HOST_TENSORS_ALLOWED:
@@ -148,6 +151,8 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"cuda:0 and cpu! (when calling {facts.full_name})"
             )
+        if facts.collective:
+            return self._exchange(facts, func, args, kwargs)
         if func is _ITEM:
             return self._read_scalar(facts, args[0])
         if func is _TO_COPY:
@@ -189,7 +194,9 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _learn(self, func: Any) -> OpFacts:
         schema = func._schema
-        facts = learn(func, rules_for(schema.name, schema.overload_name, self._version))
+        facts = learn(
+            func, rules_for(schema.name, schema.overload_name or "default", self._version)
+        )
         self._facts[func] = facts
         return facts
 
@@ -231,6 +238,18 @@ class Dispatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The result, and the signature where the pacer or an observer of every op wants it."""
         wanted = self.pacer is not None or bool(self._observers.of_every_op)
         return self._executor.compute(facts, func, args, kwargs, tensors, to_device, wanted)
+
+    def _exchange(self, facts: OpFacts, func: Any, args: Args, kwargs: Kwargs) -> Any:
+        collective = Collective(func, args, kwargs)
+        observers = self._observers
+        watched = bool(observers.of_every_op)
+        reads = observers.accesses(collective.tensors) if watched else ()
+        collective.run()
+        observers.num_ops += 1
+        writes = observers.accesses(collective.written) if watched else ()
+        # What other processes send is news each time, as what is drawn at random is.
+        observers.tell(facts.full_name, collective.waits(), None, reads, writes, random=True)
+        return collective.result()
 
     # ---- reads and copies
 

@@ -147,7 +147,12 @@ class Executor:
             if resizes:
                 _follow_layout(source, value)
             return source  # type: ignore[no-any-return]
-        return self._make(value, source.allocation if type(source) is EmulatedTensor else None)
+        if type(source) is not EmulatedTensor:
+            return self._make(value, None)
+        if _stays_ordinary(source):
+            with torch.inference_mode(False):
+                return self._make(value, source.allocation)
+        return self._make(value, source.allocation)
 
     def _make(self, value: torch.Tensor, storage: Storage | None) -> EmulatedTensor:
         if storage is None:
@@ -180,17 +185,36 @@ class Executor:
                     else tensors[out.source].allocation
                 )
                 value = None if out.value is None else out.value()
-                results.append(
-                    EmulatedTensor.make(
-                        run_op, out.size, out.stride, out.offset, out.dtype, storage, value,
-                        out.layout, device,
-                    )
+                made = (
+                    run_op, out.size, out.stride, out.offset, out.dtype, storage, value,
+                    out.layout, device,
                 )  # fmt: skip
+                if out.source is not None and _stays_ordinary(tensors[out.source]):
+                    with torch.inference_mode(False):
+                        results.append(EmulatedTensor.make(*made))
+                else:
+                    results.append(EmulatedTensor.make(*made))
         if plan.returns == "single":
             return results[0]
         if plan.returns == "list":
             return results
         return tuple(results) if plan.returns == "tuple" else None
+
+
+def layouts_only(args: Args) -> Args:
+    """The arguments with device tensors as meta tensors of their layout, for an op that makes a
+    tensor elsewhere and reads no data of theirs."""
+    return tuple(
+        torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="meta")
+        if type(a) is EmulatedTensor
+        else a
+        for a in args
+    )
+
+
+def _stays_ordinary(base: EmulatedTensor) -> bool:
+    """Whether a view of `base` must be made an ordinary tensor, which inference mode would not."""
+    return torch.is_inference_mode_enabled() and not base.is_inference()
 
 
 def _unwrap(value: Any) -> Any:

@@ -29,6 +29,8 @@ class Observers:
         self._phases = phases
         self.num_ops = 0
         """Ops so far on the device, which those who run them count up: an event's position."""
+        self.doubts: dict[str, str] = {}
+        """Op that waited -> how often it may wait, where the sources leave doubt."""
         self.of_every_op: tuple[Observer, ...] = ()
         self._of_waits: tuple[Observer, ...] = ()
 
@@ -67,6 +69,9 @@ class Observers:
         """Tell of an op that ran; the arguments are those of `OpEvent`."""
         if not self.of_every_op and not self._of_waits:
             return
+        for wait in waits:
+            if wait.doubt is not None and self._of_waits:
+                self.doubts[wait.op] = wait.doubt
         event = OpEvent(
             self.num_ops, op, self._phases.current(exactly=bool(waits)), self._streams.current,
             reads, writes, signature, random, waits, copy, lineage, constants,

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.emulator.kernels import packed_kernels, product_kernels, recurrent_kernels
+from harness.emulator.kernels import (
+    collective_kernels,
+    packed_kernels,
+    product_kernels,
+    recurrent_kernels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +28,11 @@ def _histc(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def _record_stream(x: torch.Tensor, stream: Any) -> None:
     """Streams keep no memory of their own on the host."""
+
+
+def _svd(x: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+    """The drivers to choose from are cuSOLVER's."""
+    return aten._linalg_svd.default(x, *args, **kwargs)
 
 
 def _zeros(size: list[int], **options: Any) -> torch.Tensor:
@@ -179,9 +189,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "aten::_conj": aten.conj_physical.default,
     "aten::_neg_view": aten.neg.default,
     "aten::record_stream": _record_stream,
+    "aten::_linalg_svd": _svd,
     "aten::_efficientzerotensor": _zeros,
     **product_kernels.KERNELS,
     **packed_kernels.KERNELS,
+    **collective_kernels.KERNELS,
     "aten::_thnn_fused_lstm_cell": recurrent_kernels.lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": recurrent_kernels.lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": recurrent_kernels.gru_cell,

@@ -23,12 +23,20 @@ CHECK_RULES: tuple[Rule, ...] = (
             "aten/src/ATen/native/BatchLinearAlgebra.cpp",
             confidence="medium",
         )
-        for op in (
-            "aten::_linalg_svd",
-            "aten::_linalg_eigh",
-            "aten::linalg_pinv",
-            "aten::linalg_eig",
-            "aten::linalg_lstsq",
+        for op in ("aten::_linalg_eigh", "aten::linalg_eig", "aten::linalg_lstsq")
+    ),
+    *(
+        Rule(
+            op,
+            SyncKind.ERROR_CHECK_READ,
+            "the matrix has elements: convergence, unless by gesvd or eigh, and then errors",
+            syncs,
+            "aten/src/ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp: "
+            "_check_gesvdj_convergence; BatchLinearAlgebra.cpp: _linalg_check_errors",
+        )
+        for op, syncs in (
+            ("aten::_linalg_svd", when.singular_values),
+            ("aten::linalg_pinv", when.pseudo_inverse),
         )
     ),
     *(

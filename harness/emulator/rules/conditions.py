@@ -135,8 +135,82 @@ def ctc_lengths(args: Args, kwargs: Kwargs) -> int:
     return sum(1 for a in args[2:4] if type(a) is EmulatedTensor)
 
 
-def below_ampere(args: Args, kwargs: Kwargs) -> int:
-    return 1 if torch.cuda.get_device_capability() < (8, 0) else 0
+def grouped_by_fallback(args: Args, kwargs: Kwargs) -> int:
+    """`_grouped_mm` with offsets, where the one kernel for all groups does not apply."""
+    if _argument(args, kwargs, 2, "offs") is None:
+        return 0
+    capability = torch.cuda.get_device_capability()
+    has_kernel = capability == (9, 0) or capability[0] == 10
+    dtypes = {args[0].dtype, args[1].dtype, _argument(args, kwargs, 4, "out_dtype")}
+    return 0 if has_kernel and dtypes <= {torch.bfloat16, None} else 1
+
+
+def compares_data(args: Args, kwargs: Kwargs) -> int:
+    """`equal` that cannot tell from the layouts alone."""
+    left, right = args
+    if left.shape != right.shape or not left.numel():
+        return 0
+    same = (
+        type(left) is type(right) is EmulatedTensor
+        and left.allocation is right.allocation
+        and left.storage_offset() == right.storage_offset()
+        and left.dtype == right.dtype
+        and left.stride() == right.stride()
+    )
+    return 0 if same else 1
+
+
+def singular_values(args: Args, kwargs: Kwargs) -> int:
+    checks = 1 if kwargs.get("driver") == "gesvd" else 2
+    return checks * not_empty(args, kwargs)
+
+
+def pseudo_inverse(args: Args, kwargs: Kwargs) -> int:
+    # Hermitian matrices go by their eigenvalues; the flag's place differs among the overloads.
+    hermitian = any(value is True for value in (*args, *kwargs.values()))
+    return (1 if hermitian else 2) * not_empty(args, kwargs)
+
+
+_LARGEST_FUSED_MODE = 2048
+
+
+def mode_of_long_slices(args: Args, kwargs: Kwargs) -> int:
+    x = args[0]
+    length = x.shape[_argument(args, kwargs, 1, "dim", -1)] if x.dim() else 1
+    if length <= _LARGEST_FUSED_MODE:
+        return 0
+    each = 3 if x.dtype is torch.bool else 9
+    return int(x.numel()) // length * each
+
+
+def _unique_scans(x: torch.Tensor, dim: int, inverse: bool, counts: bool) -> int:
+    """Thrust algorithms behind `unique` along a dimension: one for the length, three for the
+    inverse, one for the counts."""
+    return 1 + 3 * bool(inverse) + bool(counts) if x.shape[dim] else 0
+
+
+def unique_dim(args: Args, kwargs: Kwargs) -> int:
+    inverse = _argument(args, kwargs, 3, "return_inverse", False)
+    counts = _argument(args, kwargs, 4, "return_counts", False)
+    scans = _unique_scans(args[0], args[1], inverse, counts)
+    return scans + 1 if scans else 0
+
+
+def unique_dim_consecutive(args: Args, kwargs: Kwargs) -> int:
+    inverse = _argument(args, kwargs, 2, "return_inverse", False)
+    counts = _argument(args, kwargs, 3, "return_counts", False)
+    return _unique_scans(args[0], args[1], inverse, counts)
+
+
+def unique_consecutive_whole(args: Args, kwargs: Kwargs) -> int:
+    return 1 if _argument(args, kwargs, 3, "dim") is None else 0
+
+
+def unique_consecutive_along(args: Args, kwargs: Kwargs) -> int:
+    dim = _argument(args, kwargs, 3, "dim")
+    inverse = _argument(args, kwargs, 1, "return_inverse", False)
+    counts = _argument(args, kwargs, 2, "return_counts", False)
+    return 0 if dim is None else _unique_scans(args[0], dim, inverse, counts)
 
 
 def not_scalar(args: Args, kwargs: Kwargs) -> int:

@@ -24,7 +24,7 @@ def judge(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
             reading = current_reading()
             named = reading is SyncKind.PRINT_TENSOR or rule.kind is SyncKind.BOOL_BRANCH
             kind = reading if reading and named else rule.kind
-            waits.append(Wait(facts.name, kind, syncs))
+            waits.append(Wait(facts.name, kind, syncs, rule.doubt))
     return tuple(waits)
 
 

@@ -30,7 +30,11 @@ RULES: tuple[Rule, ...] = (
         "aten/src/ATen/native/cuda/CUDAScalar.cu",
     ),
     Rule(
-        "aten::equal", SyncKind.BOOL_BRANCH, "always", when.always(1), "tag data_dependent_output"
+        "aten::equal",
+        SyncKind.BOOL_BRANCH,
+        "same shapes with elements, and not the same data in the same layout",
+        when.compares_data,
+        "aten/src/ATen/native/cuda/Equal.cpp: cuda_equal",
     ),
     Rule(
         "aten::allclose",
@@ -144,14 +148,29 @@ RULES: tuple[Rule, ...] = (
         overload="self",
     ),
     *(
-        Rule(op, SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _UNIQUE)
-        for op in ("aten::_unique", "aten::_unique2", "aten::unique_consecutive")
+        Rule(op, SyncKind.DYNAMIC_OUTPUT_SIZE, condition, syncs, _UNIQUE)
+        for op, condition, syncs in (
+            ("aten::_unique", "always", when.always(1)),
+            ("aten::_unique2", "always", when.always(1)),
+            ("aten::unique_consecutive", "of all elements", when.unique_consecutive_whole),
+        )
     ),
     *(
         Rule(
-            op, SyncKind.DYNAMIC_OUTPUT_SIZE, "always", when.always(1), _UNIQUE, confidence="medium"
+            op,
+            SyncKind.DYNAMIC_OUTPUT_SIZE,
+            "Thrust waits at the end of each of its algorithms: sort, scans, unique",
+            syncs,
+            "aten/src/ATen/native/cuda/Unique.cu: unique_dim_cuda_template, compute_unique",
+            confidence="medium",
+            doubt="1 to 6 times a call; whether Thrust waits at the end of algorithms that return "
+            "nothing to the host depends on its release",
         )
-        for op in ("aten::unique_dim", "aten::unique_dim_consecutive")
+        for op, syncs in (
+            ("aten::unique_dim", when.unique_dim),
+            ("aten::unique_dim_consecutive", when.unique_dim_consecutive),
+            ("aten::unique_consecutive", when.unique_consecutive_along),
+        )
     ),
     Rule(
         "aten::isin",
@@ -194,10 +213,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aten::_grouped_mm",
         SyncKind.D2H_COPY,
-        "the fallback below capability 8.0 copies the offsets",
-        when.below_ampere,
-        "ATen/native/GroupedMMUtils.h",
-        confidence="medium",
+        "the fallback copies the offsets: not bfloat16 throughout, or not capability 9.0 or 10.x",
+        when.grouped_by_fallback,
+        "aten/src/ATen/native/cuda/GroupedBlas.cpp: use_fast_path; ATen/native/GroupedMMUtils.h: "
+        "_grouped_mm_fallback, offs.value().cpu()",
     ),
     Rule(
         "aten::linalg_matrix_exp",
@@ -219,10 +238,23 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aten::mode",
         SyncKind.DYNAMIC_OUTPUT_SIZE,
-        "always",
-        when.always(1),
-        "aten/src/ATen/native/cuda/TensorModeKernel.cpp: memcpy_and_sync",
+        "slices of more than 2,048 elements go through Thrust, one by one",
+        when.mode_of_long_slices,
+        "aten/src/ATen/native/cuda/TensorModeKernel.cpp: mode_kernel_impl, "
+        "TensorModeKernel.cu: ModeImpl, calculate_mode",
         confidence="medium",
+        doubt="7 to 9 times for each slice of more than 2,048 elements; whether Thrust waits at "
+        "the end of a copy and a sort depends on its release",
+    ),
+    Rule(
+        "aten::nanmedian",
+        SyncKind.SCALAR_READ,
+        "of all elements: the position of the middle one is read",
+        when.not_empty,
+        "aten/src/ATen/native/cuda/Sorting.cpp: median_impl, sorted[k]; pytorch#134819",
+        confidence="low",
+        overload="default",
+        doubt="0 or 1 times a call; newer sources leave the position on the device",
     ),
     # Sparse
     *(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import weakref
 
 _BLOCK_BYTES = 512
 """CUDA's caching allocator rounds each allocation up to this."""
@@ -32,12 +36,16 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "address", "book", "known", "lineage", "marks", "num_bytes", "number",
-        "version",
+        "size_bytes", "storage", "version",
     )  # fmt: skip
 
     def __init__(self, book: MemoryBook, num_bytes: int, known: bool) -> None:
         self.book = book
+        self.size_bytes = num_bytes
         self.num_bytes = -(-num_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+        """What the allocator takes for it."""
+        self.storage: weakref.ref[Any] | None = None
+        """What `untyped_storage()` gave for it."""
         self.version = 0
         self.known = known
         """Whether the host values of its tensors still hold; a write of unknown data ends it."""
@@ -52,6 +60,18 @@ class Storage:
         book.live_bytes += self.num_bytes
         if book.live_bytes > book.peak_bytes:
             book.peak_bytes = book.live_bytes
+
+    def resize(self, num_bytes: int) -> None:
+        """Be of this size from now on, at an address where nothing else is."""
+        before, self.size_bytes = self.num_bytes, num_bytes
+        self.num_bytes = -(-num_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+        self.version += 1
+        book = self.book
+        if self.num_bytes > before:
+            self.address = book.next_address
+            book.next_address += self.num_bytes + _BLOCK_BYTES
+        book.live_bytes += self.num_bytes - before
+        book.peak_bytes = max(book.peak_bytes, book.live_bytes)
 
     def __del__(self) -> None:
         self.book.live_bytes -= self.num_bytes

@@ -72,6 +72,8 @@ class Wait(NamedTuple):
     syncs: int
     """Blocking synchronisations in this call; 0 for a hazard that is no wait, such as a
     `non_blocking` copy from pageable memory."""
+    doubt: str | None = None
+    """How often it may be instead, where the sources leave doubt; see `Rule`."""
 
 
 class OpEvent(NamedTuple):

@@ -48,6 +48,8 @@ class Rule:
     """First torch version (major, minor) it no longer holds for."""
     overload: str | None = None
     """Only this overload; `None` for all."""
+    doubt: str | None = None
+    """Where the sources leave doubt: how often it may be ("1 to 3 times a call"), and why."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,16 @@ class OpFacts:
     returns_list: bool
     """The one return is a list of tensors."""
     has_device: bool
+    makes_like: bool
+    """It makes a tensor after the layout of its first argument, whose data it does not read."""
     random: bool
     dynamic: bool
     """The output size depends on the data."""
     resizes_in_place: bool
     composite: bool
     """Decomposes above autograd; reaches the dispatcher whole only under inference mode."""
+    collective: bool
+    """Exchanges data with other processes in place, and returns a work."""
     floats_decide: bool
     host_returns: tuple[int, ...]
     """Results that stay on the host."""
@@ -128,12 +134,14 @@ def learn(op: Any, rules: tuple[Rule, ...]) -> OpFacts:
         only_in_place=bool(written) and all(relation == "self" for relation, _ in returns),
         returns_list=len(schema.returns) == 1 and str(schema.returns[0].type) == "List[Tensor]",
         has_device=any(argument.name == "device" for argument in schema.arguments),
+        makes_like=name.endswith("_like") or name.startswith("aten::new_"),
         random=torch.Tag.nondeterministic_seeded in tags,
         dynamic=torch.Tag.dynamic_output_shape in tags,
         resizes_in_place=torch.Tag.inplace_view in tags,
         composite=torch._C._dispatch_has_kernel_for_dispatch_key(
             op.name(), "CompositeImplicitAutograd"
         ),
+        collective=name.startswith("c10d::"),
         floats_decide=name in _INTEGER_CONSTANTS_DECIDE,
         host_returns=_HOST_RETURNS.get(name, ()),
         marks=_MARKS.get(name),

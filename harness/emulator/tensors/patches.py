@@ -16,7 +16,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
-        self._afterwards: list[Callable[[], None]] = []
+        self._afterwards: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace `owner.name`, or add it."""
@@ -34,7 +34,7 @@ class Patches:
 
         self.set(owner, name, wrapper)
 
-    def after_restore(self, action: Callable[[], None]) -> None:
+    def after_restore(self, action: Callable[[], object]) -> None:
         """Do this once everything is back."""
         self._afterwards.append(action)
 

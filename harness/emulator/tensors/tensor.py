@@ -7,11 +7,13 @@ to the dispatcher of the device that made the tensor.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from harness.emulator.tensors.reading import Reading
+from harness.emulator.tensors.storages import DeviceStorage
 from harness.errors import WorkloadError
 from harness.record.sync_kinds import SyncKind
 
@@ -140,13 +142,15 @@ class EmulatedTensor(torch.Tensor):
 
     @data.setter
     def data(self, new: torch.Tensor) -> None:
+        if type(new) is not EmulatedTensor:
+            become(self, new)
+            return
         _Base.data.__set__(self, new)  # type: ignore[attr-defined]
-        if isinstance(new, EmulatedTensor):
-            self.host_value, self.allocation, self.layout_number = (
-                new.host_value,
-                new.allocation,
-                new.layout_number,
-            )
+        self.host_value, self.allocation, self.layout_number = (
+            new.host_value,
+            new.allocation,
+            new.layout_number,
+        )
 
     __bool__ = _reads_as("__bool__", SyncKind.BOOL_BRANCH)
 
@@ -213,10 +217,13 @@ class EmulatedTensor(torch.Tensor):
     def get_device(self) -> int:
         return 0
 
-    def untyped_storage(self) -> Any:
-        return _StorageView(self.allocation)
+    def untyped_storage(self) -> DeviceStorage:
+        return DeviceStorage.of(self)
 
-    storage = _typed_storage = untyped_storage
+    def _typed_storage(self) -> torch.TypedStorage:
+        return torch.TypedStorage(  # type: ignore[no-untyped-call]
+            wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True
+        )
 
     def share_memory_(self) -> EmulatedTensor:
         return self  # device memory is shared as it is
@@ -256,37 +263,30 @@ class EmulatedTensor(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A saved checkpoint holds plain CPU tensors, which load anywhere.
-        return self.detach().cpu().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        if isinstance(self, torch.nn.Parameter):
+            return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+        layout = self._typed_storage(), self.storage_offset(), tuple(self.size()), self.stride()
+        return torch._utils._rebuild_tensor_v2, (*layout, self.requires_grad, OrderedDict())
+
+
+_OWN = frozenset({"host_value", "allocation", "layout_number", "run_op", "_is_param"})
+
+
+def become(tensor: torch.Tensor, new: torch.Tensor) -> None:
+    """`tensor.data = new` across devices: the same object, its content and kind swapped."""
+    with torch.no_grad():
+        fresh = new.detach()
+    if isinstance(tensor, torch.nn.Parameter):
+        fresh = torch.nn.Parameter(fresh, tensor.requires_grad)
+    else:
+        fresh.requires_grad_(tensor.requires_grad)
+    vars(fresh).update({name: v for name, v in vars(tensor).items() if name not in _OWN})
+    torch.utils.swap_tensors(tensor, fresh)  # type: ignore[no-untyped-call]
 
 
 def storage_number(tensor: torch.Tensor) -> int | None:
     """Number of the storage, as in `Access.storage`; `None` for a host tensor."""
     return tensor.allocation.number if type(tensor) is EmulatedTensor else None
-
-
-class _StorageView:
-    """What `untyped_storage()` gives: identity and size, which is all that savers ask for."""
-
-    is_cuda = True
-    device = CUDA
-
-    def __init__(self, storage: Storage) -> None:
-        self.allocation = storage
-
-    def data_ptr(self) -> int:
-        return self.allocation.address
-
-    def nbytes(self) -> int:
-        return self.allocation.num_bytes
-
-    size = __len__ = nbytes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _StorageView) and other.allocation is self.allocation
-
-    def __hash__(self) -> int:
-        return hash(self.allocation.address)
 
 
 _wrap = torch.Tensor._make_wrapper_subclass

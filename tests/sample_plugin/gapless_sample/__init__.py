@@ -1,0 +1,1 @@
+"""One scenario, one optimization, one GPU and one kind of finding."""
