@@ -134,7 +134,7 @@ def measure_server(root: str, rounds: int) -> None:
     os.environ["GAPLESS_STORE"] = root
     for path in ("claims", "ab", "run"):
         app = AppTest.from_file(str(ROOT / "dashboard" / "app.py"), default_timeout=120).run()
-        app = app.switch_page(f"views/{path}.py").run()
+        app = app.switch_page(f"views/{path}_view.py").run()
         took = []
         for _ in range(rounds):
             began = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ from harness.record.store import Store, check_run_id
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from dashboard.facets import Facets
     from dashboard.settings import Settings
     from dashboard.snapshot import SnapshotCache
 
@@ -56,9 +58,18 @@ def _listing(cache: SnapshotCache, request: Request) -> Response:
     except StoreError as error:
         return _json({"error": without_folder(error, cache.root)}, 503)
     positions = snapshot.positions(filters)
-    facets = [snapshot.facets[position] for position in positions[:MAX_LISTED]]
+    facets = [_facts(snapshot.facets[position]) for position in positions[:MAX_LISTED]]
     problems = [{"name": one.name, "reason": one.reason} for one in snapshot.problems]
     return _json({"num_runs": len(positions), "runs": facets, "problems": problems})
+
+
+def _facts(facets: Facets) -> dict[str, Any]:
+    """What a run can be chosen by; how its figures rank is no matter of other programs."""
+    return {
+        field.name: getattr(facets, field.name)
+        for field in fields(facets)
+        if not field.name.endswith("_voices")
+    }
 
 
 def _run(root: str, run_id: str) -> Response:

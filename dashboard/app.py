@@ -8,16 +8,16 @@ import streamlit as st
 
 from dashboard.filters import PAGES
 from dashboard.settings import read_settings
-from dashboard.shown import filter_sidebar, snapshot
+from dashboard.views.page_frame import filter_sidebar, snapshot
 
 VIEWS = (
-    ("claims", "views/claims.py", "Claims", ":material/fact_check:"),
-    ("ab", "views/ab.py", "A/B", ":material/compare_arrows:"),
-    ("syncs", "views/syncs.py", "Syncs", ":material/hourglass_empty:"),
-    ("timeline", "views/timeline.py", "Timeline", ":material/view_timeline:"),
-    ("whatif", "views/whatif.py", "What-if", ":material/tune:"),
-    ("run", "views/run.py", "Run", ":material/description:"),
-    ("open", "views/open_trace.py", "Open a trace", ":material/upload_file:"),
+    ("claims", "views/claims_view.py", "Claims", ":material/fact_check:"),
+    ("ab", "views/ab_view.py", "A/B", ":material/compare_arrows:"),
+    ("syncs", "views/syncs_view.py", "Syncs", ":material/hourglass_empty:"),
+    ("timeline", "views/timeline_view.py", "Timeline", ":material/view_timeline:"),
+    ("whatif", "views/whatif_view.py", "What-if", ":material/tune:"),
+    ("run", "views/run_view.py", "Run", ":material/description:"),
+    ("open", "views/trace_view.py", "Open a trace", ":material/upload_file:"),
 )
 
 

@@ -13,6 +13,7 @@ from streamlit.starlette import App
 
 from dashboard.api import routes
 from dashboard.first_visit import EarlyScript, warm_up
+from dashboard.origin_guard import OriginGuard, named_origins
 from dashboard.settings import read_settings
 from dashboard.snapshot import shared_snapshots
 
@@ -23,7 +24,7 @@ LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 
 settings = read_settings()
 snapshots = shared_snapshots(settings.store)
-middleware = [Middleware(EarlyScript)]
+middleware = [Middleware(OriginGuard, allowed=named_origins()), Middleware(EarlyScript)]
 if not settings.is_public:
     # On loopback another web site could reach the routes through a name of its own that it
     # points here.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.tables.speaking import arm_voices, claim_voices, gpu_name
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.record.records import RunRecord, Source
+    from harness.tables.speaking import Voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,10 @@ class Facets:
     source: Source
     claims: tuple[str, ...]
     """Ids of the published claims that the run speaks to."""
+    claim_voices: tuple[Voice, ...]
+    """What the run says on published claims, and how it ranks there."""
+    arm_voices: tuple[Voice, ...]
+    """The same for its arms."""
     has_audits: bool
     has_traces: bool
 
@@ -39,17 +49,27 @@ def facets_of(record: RunRecord) -> Facets:
         fixes=toggled(record),
         source=record.source,
         claims=tuple(claim.id for claim in record.claims),
+        claim_voices=claim_voices(record),
+        arm_voices=arm_voices(record),
         has_audits=bool(record.audited_arms),
         has_traces=bool(record.traced_arms),
     )
 
 
-def gpu_name(record: RunRecord) -> str:
-    """`NVIDIA H200` or `cpu` where it was measured, `B200` where it was modelled."""
-    machine = record.machine
-    if record.source == "modelled":
-        return machine.device.removeprefix("emulated-").upper()
-    return machine.gpus[0].name if machine.gpus else machine.device
+def run_titles(listed: Sequence[Facets]) -> dict[str, str]:
+    """Run id -> how the run is named in a list; no two runs have one name."""
+    names = {
+        one.id: f"{one.created_utc[:16].replace('T', ' ')} · {one.model} · {one.gpu} · "
+        f"{one.source} · {', '.join(one.fixes) or 'one arm'}"
+        for one in listed
+    }
+    for tail in (6, None):
+        times = Counter(names.values())
+        names = {
+            run: name if times[name] == 1 else f"{name} · {run if tail is None else run[-tail:]}"
+            for run, name in names.items()
+        }
+    return names
 
 
 def toggled(record: RunRecord) -> tuple[str, ...]:

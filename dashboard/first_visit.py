@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import streamlit
 
-from dashboard.charts.claims import claims_chart
-from dashboard.filters import PAGES, Filters
-from dashboard.rows.claims import claim_entries
+from dashboard.charts.claim_chart import claims_chart
+from dashboard.filters import PAGES
+from dashboard.rows.claim_entries import spoken_claims
 from harness.errors import StoreError
 
 if TYPE_CHECKING:
@@ -66,4 +66,5 @@ def warm_up(snapshots: SnapshotCache) -> None:
 
     importlib.import_module("pandas")
     with contextlib.suppress(StoreError):  # the page says it
-        Figure(claims_chart(claim_entries(snapshots.get().speaking(Filters()))))
+        found = snapshots.get()
+        Figure(claims_chart(spoken_claims(found.facets, found.find)))

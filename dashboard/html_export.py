@@ -10,7 +10,6 @@ import base64
 import gzip
 import hashlib
 import html
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,105 +17,101 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from dashboard.blocks import Chart
-from dashboard.pages import ab_page, claims_page, run_page, syncs_page
-from dashboard.plain import without_folder
-from dashboard.redaction import redacted_audits, redacted_run
-from harness.errors import StoreError, UsageError
-from harness.record.store import Store
+from dashboard.contents import arms_page, claims_page, run_page, syncs_page, whatif_page
+from dashboard.contents.arms_page import ArmChoices
+from dashboard.contents.blocks import Columns, Details, Grid, Head, Page
+from dashboard.contents.run_page import RunChoices
+from dashboard.facets import run_titles
+from dashboard.filters import Filters
+from dashboard.snapshot import only, redacted
+from harness.boundary.atomic_files import replace_file
+from harness.boundary.foreign_text import visible_values
+from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dashboard.blocks import Block, Page
+    from dashboard.contents.blocks import Block
     from dashboard.snapshot import Snapshot
-    from harness.record.attachments import ArmAudit
-    from harness.record.records import RunRecord, Sample
+    from harness.record.records import RunRecord
 
 PlotlyJs = Literal["inline", "cdn", "directory"]
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PLOTLY_FILE = "plotly.min.js"
 CDN = "https://cdn.plot.ly"
+UNREADABLE = "samples.parquet or audits.json of this run cannot be used, so they are left out."
 MAX_POINTS = 60_000
 """Samples drawn over all runs of one export: 200 runs stay far below 6 MB."""
 
 
-@dataclass(frozen=True)
-class Exported:
-    """One run with what lies beside it."""
-
-    record: RunRecord
-    samples: tuple[Sample, ...]
-    audits: tuple[ArmAudit, ...]
-
-
-def collect(snapshot: Snapshot, records: Sequence[RunRecord], *, redact: bool) -> list[Exported]:
-    """Read what the pages of these runs need, redacted where asked.
-
-    Samples or audits that cannot be read are left out; the run says so in its notes.
-    """
-    store = Store(snapshot.root)
-    out = []
-    for record in records:
-        notes = list(record.notes)
-        samples: tuple[Sample, ...] = ()
-        audits: tuple[ArmAudit, ...] = ()
-        try:
-            samples = store.samples(record.id)
-            audits = store.audits(record.id) if record.audited_arms else ()
-        except StoreError as error:
-            notes.append(without_folder(error, snapshot.root))
-        shown = msgspec.structs.replace(record, notes=tuple(notes))
-        if redact:
-            audits = redacted_audits(shown, audits)
-            shown = redacted_run(shown)
-        out.append(Exported(shown, samples, audits))
-    return out
+def collect(
+    found: Snapshot,
+    records: Sequence[RunRecord],
+    *,
+    redact: bool,
+    public: frozenset[str] = frozenset(),
+) -> Snapshot:
+    """A snapshot of these runs alone, redacted where asked but for `public` texts."""
+    chosen = only(found, records)
+    return redacted(chosen, public) if redact else chosen
 
 
-def export_file(runs: Sequence[Exported], target: Path, plotlyjs: PlotlyJs = "inline") -> None:
+def export_file(found: Snapshot, target: Path, plotlyjs: PlotlyJs = "inline") -> None:
     """Write one page with all runs. Raises `UsageError` where it cannot be written."""
-    front, pages = _front_pages(runs), _run_pages(runs, own_csv=False)
-    files = {target.name: _document(front, pages, plotlyjs, prefix="")}
+    runs = [_without_csv(page) for page in _run_pages(found)]
+    files = {target.name: _document(_front_pages(found), runs, plotlyjs, prefix="")}
     if plotlyjs == "directory":
         files[PLOTLY_FILE] = get_plotlyjs()
     _write(target.parent, files)
 
 
-def export_site(runs: Sequence[Exported], target: Path) -> None:
+def export_site(found: Snapshot, target: Path) -> None:
     """Write a folder of pages: an index, a page a run, and one script that all share."""
-    run_pages = _run_pages(runs, own_csv=True)
-    files = {
-        "index.html": _document(
-            _front_pages(runs), [], "directory", prefix="", links=_links(run_pages)
-        ),
-        PLOTLY_FILE: get_plotlyjs(),
-    }
+    run_pages = _run_pages(found)
+    links = [
+        {"id": head.id, "title": head.name, "href": f"run/{head.id}.html"}
+        for head in (page.head for page in run_pages)
+    ]
+    front = _document(_front_pages(found), [], "directory", prefix="", links=links)
+    files = {"index.html": front, PLOTLY_FILE: get_plotlyjs()}
     for page in run_pages:
-        files[f"run/{page.id}.html"] = _document([page], [], "directory", prefix="../")
+        files[f"run/{page.head.id}.html"] = _document([page], [], "directory", prefix="../")
     _write(target, files)
 
 
-def _front_pages(runs: Sequence[Exported]) -> list[Page]:
-    records = [run.record for run in runs]
+def _front_pages(found: Snapshot) -> list[Page]:
+    modelled = whatif_page.modelled_runs(found, Filters())
+    pages = [
+        Page(claims_page.HEAD, claims_page.claims_page(found, Filters())),
+        Page(arms_page.HEAD, arms_page.arms_page(found, ArmChoices(Filters()))),
+        Page(syncs_page.HEAD, syncs_page.front_page(found)),
+    ]
+    if modelled.rows:
+        pages.append(Page(whatif_page.HEAD, whatif_page.whatif_page(modelled)))
+    return pages
+
+
+def _run_pages(found: Snapshot) -> list[Page]:
+    choices = RunChoices(max_points=max(100, MAX_POINTS // max(len(found.records), 1)))
+    titles = run_titles(found.facets)
+    heads = {run: Head(run, name, name, run_page.HEAD.question) for run, name in titles.items()}
     return [
-        claims_page(records),
-        ab_page(records),
-        syncs_page(records, [run.audits for run in runs]),
+        Page(heads[record.id], run_page.run_page(found, record, choices))
+        for record in found.records
     ]
 
 
-def _run_pages(runs: Sequence[Exported], *, own_csv: bool) -> list[Page]:
-    points = max(100, MAX_POINTS // max(len(runs), 1))
-    return [
-        run_page(run.record, run.samples, run.audits, max_points=points, own_csv=own_csv)
-        for run in runs
-    ]
-
-
-def _links(pages: Sequence[Page]) -> list[dict[str, str]]:
-    return [{"id": page.id, "title": page.title, "href": f"run/{page.id}.html"} for page in pages]
+def _without_csv(page: Page) -> Page:
+    """The table of a run's arms refers to that of all runs, which lies in the same file; its other
+    tables are short enough to be copied."""
+    blocks = tuple(
+        msgspec.structs.replace(block, csv="", csv_run=page.head.id if block.name == "arms" else "")
+        if isinstance(block, Grid) and block.name in ("arms", "environment", "parity")
+        else block
+        for block in page.blocks
+    )
+    return msgspec.structs.replace(page, blocks=blocks)
 
 
 def _document(
@@ -144,7 +139,7 @@ def _document(
         f"default-src 'none'; script-src {allowed} {_source_hash(script)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    title = pages[0].title if len(pages) == 1 else "gapless results"
+    title = pages[0].head.title if len(pages) == 1 else "gapless results"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
@@ -155,41 +150,68 @@ def _document(
         "<noscript>This page draws its charts and tables with the script inside it: "
         "allow scripts for this file.</noscript>\n"
         '<div id="page"></div>\n'
-        f"{_packed('data', msgspec.json.encode(data))}\n"
+        f"{_packed('data', msgspec.json.encode(visible_values(msgspec.to_builtins(data))))}\n"
         f"{plotly_tag}\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _laid_out(*groups: Sequence[Page]) -> tuple[list[Block], list[list[dict[str, Any]]]]:
-    """All blocks, those alike next to each other, and pages that point to them.
+def _laid_out(*groups: Sequence[Page]) -> tuple[list[Any], list[list[dict[str, Any]]]]:
+    """All blocks but those that hold others, those alike next to each other, and pages that point
+    to them by number.
 
     gzip sees 32 KiB back: the same chart of two runs must be neighbours for it to see that they
     are alike, which halves the file.
     """
-    every = [block for pages in groups for page in pages for block in page.blocks]
-    order = sorted(range(len(every)), key=lambda n: (type(every[n]).__name__, _name(every[n])))
-    position = {number: place for place, number in enumerate(order)}
-    taken = iter(range(len(every)))
+    leaves: list[Block] = []
+
+    def outline(block: Block) -> Any:
+        if isinstance(block, Details):
+            inner = [outline(one) for one in block.blocks]
+            return {"type": "details", "label": block.label, "blocks": inner}
+        if isinstance(block, Columns):
+            return {
+                "type": "columns",
+                "groups": [[outline(one) for one in group] for group in block.groups],
+            }
+        leaves.append(block)
+        return len(leaves) - 1
+
     outlines = [
         [
             {
-                "id": page.id,
-                "title": page.title,
-                "question": page.question,
-                "blocks": [position[next(taken)] for _ in page.blocks],
+                **msgspec.structs.asdict(page.head),
+                "blocks": [outline(block) for block in page.blocks],
             }
             for page in pages
         ]
         for pages in groups
     ]
-    return [every[number] for number in order], outlines
+    order = sorted(range(len(leaves)), key=lambda n: (type(leaves[n]).__name__, _name(leaves[n])))
+    position = {number: place for place, number in enumerate(order)}
+    blocks = [_short(msgspec.to_builtins(leaves[number])) for number in order]
+    return blocks, _renumbered(outlines, position)
+
+
+def _renumbered(value: Any, position: dict[int, int]) -> Any:
+    if isinstance(value, int):
+        return position[value]
+    if isinstance(value, dict):
+        return {key: _renumbered(item, position) for key, item in value.items()}
+    return [_renumbered(item, position) for item in value] if isinstance(value, list) else value
+
+
+def _short(value: Any) -> Any:
+    """Numbers of a drawing to four digits: finer than any screen, a quarter of the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
 
 
 def _name(block: Block) -> str:
-    """What blocks of the same make share: a caption, a file name, or the axis of a chart."""
-    if isinstance(block, Chart):
-        return str(block.figure["layout"].get("xaxis", {}).get("title", ""))
-    return getattr(block, "name", "") or getattr(block, "label", "")
+    """What blocks of the same make share."""
+    return str(getattr(block, "name", "") or getattr(block, "label", ""))
 
 
 def _plotly(plotlyjs: PlotlyJs, prefix: str) -> tuple[str, str]:
@@ -221,9 +243,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{path.name}.tmp")
-            temporary.write_text(content, encoding="utf-8", newline="\n")
-            temporary.replace(path)
+            replace_file(path, content)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot take the export: {error.strerror or error}; give another place."

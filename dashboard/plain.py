@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from harness.boundary.foreign_text import one_line
+
 MAX_LABEL = 90
 
 
@@ -16,7 +18,7 @@ def chart_text(text: str, limit: int = MAX_LABEL) -> str:
 
 def markdown_text(text: str) -> str:
     """For a place where Streamlit reads Markdown, icons, colours and formulas."""
-    text = " ".join(text.split())
+    text = one_line(text)
     return re.sub(r"([\\`*_\[\]{}()#+\-.!|~$:<>&])", r"\\\1", text)
 
 
@@ -27,7 +29,7 @@ def without_folder(error: Exception, root: str) -> str:
 
 def clipped(text: str, limit: int = MAX_LABEL) -> str:
     """One line, shortened in the middle where it is too long."""
-    text = " ".join(text.split())
+    text = one_line(text)
     if len(text) <= limit:
         return text
     half = (limit - 1) // 2

@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from dashboard.filters import Filters, plain_name
+from harness.counts import counted
 from harness.errors import UsageError
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

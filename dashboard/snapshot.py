@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from dashboard.attached import Attached, RedactedAttached
 from dashboard.facets import Facets, facets_of
+from dashboard.redaction import redacted_run
 from harness.record.store import Store
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from harness.record.store import Problem
 
 
-SPEAKING_RUNS = 3
-"""Newest runs looked at for one claim, source and GPU, since a run can lack a figure."""
 FRESH_S = 2.0
 """A snapshot is taken again when it is older, and older than `COST_FACTOR` times what it cost."""
 COST_FACTOR = 5.0
@@ -36,6 +35,7 @@ class Snapshot:
     records: Sequence[RunRecord]
     facets: tuple[Facets, ...]
     problems: tuple[Problem, ...]
+    attached: Attached
 
     @property
     def name(self) -> str:
@@ -55,17 +55,9 @@ class Snapshot:
         """The newest runs that the filters keep; only those are decoded."""
         return [self.records[position] for position in self.positions(filters)[:limit]]
 
-    def speaking(self, filters: Filters) -> list[RunRecord]:
-        """The runs that the claims are told from: the newest few of each claim, source and GPU."""
-        seen: Counter[tuple[str, str, str]] = Counter()
-        kept = []
-        for position in self.positions(filters):
-            facets = self.facets[position]
-            keys = [(claim, facets.source, facets.gpu) for claim in facets.claims]
-            if any(seen[key] < SPEAKING_RUNS for key in keys):
-                kept.append(self.records[position])
-            seen.update(keys)
-        return kept
+    def kept(self, filters: Filters) -> list[Facets]:
+        """The facts of the runs that the filters keep, newest first."""
+        return [facets for facets in self.facets if filters.keep(facets)]
 
     def positions(self, filters: Filters) -> list[int]:
         """Where the kept runs stand in `facets` and `records`."""
@@ -80,7 +72,29 @@ def take_snapshot(root: str) -> Snapshot:
         records=listing.records,
         facets=tuple(facets_of(record) for record in listing.records),
         problems=listing.problems,
+        attached=Attached(root),
     )
+
+
+def redacted(found: Snapshot, public: frozenset[str] = frozenset()) -> Snapshot:
+    """The same runs without what tells who ran them and where; `public` texts are kept."""
+    originals = {
+        (one := redacted_run(record, public)).id: (one, record) for record in found.records
+    }
+    records = tuple(one for one, _ in originals.values())
+    return replace(
+        found,
+        records=records,
+        facets=tuple(map(facets_of, records)),
+        attached=RedactedAttached(
+            found.root, {run_id: record for run_id, (_, record) in originals.items()}, public
+        ),
+    )
+
+
+def only(found: Snapshot, records: Sequence[RunRecord]) -> Snapshot:
+    """The snapshot as if the store held only these runs."""
+    return replace(found, records=tuple(records), facets=tuple(map(facets_of, records)))
 
 
 class SnapshotCache:

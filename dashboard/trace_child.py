@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 import harness
-from dashboard.trace_worker import EXIT_REFUSED, TraceAudit
+from dashboard.trace_worker import EXIT_REFUSED, MAX_OUT_BYTES, TraceAudit
+from harness.boundary.atomic_files import replacing
+from harness.boundary.bounded_reads import read_regular
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MAX_UPLOAD_BYTES = 256 << 20
 MAX_WALL_S = 180.0
+MAX_AT_ONCE = 2
+"""Traces audited at one time, over all visitors: each may take gigabytes and a core."""
 
+_turns = threading.BoundedSemaphore(MAX_AT_ONCE)
 _PACKAGES = Path(harness.__file__).resolve().parent.parent
 
 
@@ -40,18 +45,26 @@ def audit_upload(
     `on_progress` gets the share read, 0 to 1. Raises `UsageError` where it is too large, takes too
     long or is no trace.
     """
-    folder = Path(tempfile.mkdtemp(prefix="gapless-upload-"))
-    try:
+    with _turn(max_wall_s), tempfile.TemporaryDirectory(prefix="gapless-upload-") as name_of_folder:
+        folder = Path(name_of_folder)
         # Only the ending of the given name is used: it may hold anything else.
         path = folder / ("trace.json.gz" if name.lower().endswith(".gz") else "trace.json")
         _save(content, path)
         return _audit(path, folder / "audit.json", on_progress, max_wall_s)
+
+
+@contextmanager
+def _turn(max_wall_s: float) -> Iterator[None]:
+    if not _turns.acquire(timeout=max_wall_s):
+        raise UsageError("Other traces are being read: try again in some minutes.")
+    try:
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _turns.release()
 
 
 def _save(content: bytes | IO[bytes], path: Path) -> None:
-    with path.open("wb") as file:
+    with replacing(path) as file:
         if isinstance(content, bytes):
             size = file.write(content[: MAX_UPLOAD_BYTES + 1])
         else:
@@ -102,7 +115,7 @@ def _audit(
             if pipe is not None:
                 pipe.close()
     if code == 0:
-        return msgspec.json.decode(out.read_bytes(), type=TraceAudit)
+        return msgspec.json.decode(read_regular(out, MAX_OUT_BYTES), type=TraceAudit)
     why = "".join(errors).strip() if code == EXIT_REFUSED else ""
     raise UsageError(
         why

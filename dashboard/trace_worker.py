@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from dashboard.rows.lanes import Timeline, timeline_of
+from dashboard.rows.lane_rows import Timeline, timeline_of
 from harness.audit.trace.limits import TraceLimits
 from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import analyse, report_of
+from harness.boundary.atomic_files import replace_file
 from harness.errors import GaplessError
 from harness.findings.finding_catalogue import with_findings
 from harness.record.audit_report import AuditReport
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
     except MemoryError:
         sys.stderr.write("The trace needs more memory than an upload may use.\n")
         return EXIT_REFUSED
-    out_path.write_bytes(msgspec.json.encode(found))
+    replace_file(out_path, msgspec.json.encode(found))
     return 0
 
 

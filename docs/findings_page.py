@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from docs.stock_models import SPARSE, Setting, audit_setting, settings
 from harness.audit.growth import Sizes, fit_growth
+from harness.boundary.atomic_files import replace_file
 from harness.origin import below_packages
 from harness.tables.grid import Table, to_markdown
 
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     page = findings_page()
     if not asked.check:
-        PAGE.write_text(page, encoding="utf-8")
+        replace_file(PAGE, page)
         return 0
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
         return 0

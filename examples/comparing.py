@@ -1,4 +1,4 @@
-"""What the three examples print: findings, waits, parity, and time on the CPU before and after."""
+"""What the three examples print: findings, syncs, parity, and time on the CPU before and after."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ def show(
     low, high = (statistics.quantiles(speedups, n=20)[i] for i in (0, -1))
     print(f"Measured on this CPU, {rounds} rounds in turns: {statistics.median(speedups):+.1%} "
           f"(90 % of rounds from {low:+.1%} to {high:+.1%})")  # fmt: skip
-    print("A CPU waits for nobody: what a GPU gains comes on top, and is not measured here.")
+    print("A CPU has no syncs: what a GPU gains by their removal is not measured here.")

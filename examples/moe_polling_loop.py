@@ -1,6 +1,6 @@
 """A mixture of experts that asks the device for each expert's tokens, as public MoE trainers do.
 
-Reported for minimind (jingyaogong/minimind#835): three waits per expert and layer in forward, one
+Reported for minimind (jingyaogong/minimind#835): three syncs per expert and layer in forward, one
 more in backward, and 1.36 to 1.44 times the speed after grouping, none at two experts.
 
     gapless audit examples/moe_polling_loop.py:build_before

@@ -1,7 +1,7 @@
 """Packed attention that reads document boundaries from the device in every layer.
 
 Reported for transformers (huggingface/transformers#32318, #39213): each layer slices by bounds that
-live on the device, and each bound is a wait. The bounds are the same in every layer.
+live on the device, and each bound costs a sync. The bounds are the same in every layer.
 
     gapless audit examples/packed_cu_seqlens.py:build_before
     gapless audit examples/packed_cu_seqlens.py:build_after

@@ -2,6 +2,6 @@
 
 import sys
 
-from gapless.cli.main import main
+from gapless.launch import launch
 
-sys.exit(main())
+sys.exit(launch())

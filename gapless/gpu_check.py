@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gapless.saying import say_aside
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -99,6 +101,7 @@ def _reproduce(folder: Path, seconds: float) -> int:
     from gapless.published_runs import plan_runs
     from gapless.sweep import sweep_claims
     from gapless.terminal_tables import print_table
+    from harness.boundary.atomic_files import replace_file
     from harness.tables.claim_rows import reproduce_table
     from harness.tables.grid import to_markdown
     from scenarios.published import CLAIMS
@@ -115,7 +118,7 @@ def _reproduce(folder: Path, seconds: float) -> int:
         show=_show_stages,
     )
     table = reproduce_table(sweep.rows(CLAIMS))
-    (folder / "table.md").write_text(to_markdown(table) + "\n", encoding="utf-8")
+    replace_file(folder / "table.md", to_markdown(table) + "\n")
     print_table(table)
     return sweep.exit_code
 
@@ -127,7 +130,7 @@ def _show_stages(label: str, _later_s: float) -> Iterator[Callable[[Progress], N
 
 
 def _say(sentence: str) -> None:
-    print(f"gpu-check: {sentence}", file=sys.stderr, flush=True)
+    say_aside(f"gpu-check: {sentence}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from harness.boundary.foreign_text import json_text
 from harness.record.records import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -49,4 +50,4 @@ def _entries(record: RunRecord, name: str) -> list[dict[str, Any]]:
 
 def indented(document: object) -> str:
     """Any of our values as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_text(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.audit.process_state import process_state_kept
 from harness.errors import UsageError
 from harness.findings.answering import with_answers
 from optimizations.optimization_catalogue import answers
@@ -33,6 +34,13 @@ def audit_program(
     words: Sequence[str], *, steps: int | None, skip: int | None, **settings: Any
 ) -> AuditReport:
     """Audit on the emulated GPU. A script is counted to its end where `steps` is `None`."""
+    with process_state_kept():
+        return _audit_program(words, steps, skip, settings)
+
+
+def _audit_program(
+    words: Sequence[str], steps: int | None, skip: int | None, settings: dict[str, Any]
+) -> AuditReport:
     target, *arguments = words
     if is_script(target):
         from harness.audit.emulated.emulated_script import audit_script
@@ -58,7 +66,7 @@ def audit_on_gpu(
     import tempfile
 
     target, *arguments = words
-    with tempfile.TemporaryDirectory(prefix="gapless-") as folder:
+    with process_state_kept(), tempfile.TemporaryDirectory(prefix="gapless-") as folder:
         trace = None if tensorboard is None else Path(folder) / "trace.json.gz"
         if is_script(target):
             from harness.audit.live.live_script import audit_script_live

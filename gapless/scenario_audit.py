@@ -96,7 +96,7 @@ def _audit(
     name = ",".join(f"{name}={variant}" for name, variant in variants.items())
     target = f"{scenario.name} ({name})" if name else scenario.name
     audit = EmulatedAudit(target=target, boundary="explicit", steps=steps, skip=warmup, **settings)
-    with as_workload_error(target, audit.book), audit:
+    with as_workload_error(target, audit.classifier), audit:
         audit.record(False)
         on_device = msgspec.structs.replace(options, device="cuda")
         workload = scenario.build(with_attached_attention(on_device))

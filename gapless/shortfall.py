@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from harness.counts import counted
 from harness.record.records import Record
 from harness.stats import MIN_BLOCKS_TO_STOP
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -40,14 +40,15 @@ class Sweep:
     records: list[RunRecord] = field(default_factory=list)
     needs: dict[str, str] = field(default_factory=dict)
     """Claim id -> why there is no record."""
-    interrupted: bool = False
+    stop_code: int | None = None
+    """The exit code of the signal that ended the sweep early."""
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted; 3 a workload failed; 2 nothing could be measured; 1 an arm fails
-        parity; 0 otherwise."""
-        if self.interrupted:
-            return 130
+        """130 or alike where a signal ended it; 3 a workload failed; 2 nothing could be measured;
+        1 an arm fails parity; 0 otherwise."""
+        if self.stop_code is not None:
+            return self.stop_code
         if not self.records:
             return 2
         if any(record.status == "failed" for record in self.records):
@@ -125,7 +126,7 @@ def sweep_claims(
             beside_budget_s = now() - began_s - budget_s
             if beside_budget_s > 0:  # otherwise it was precise before its budget ended
                 overhead_s = beside_budget_s
-        sweep.interrupted = interrupts.count > 0
+        sweep.stop_code = interrupts.exit_code if interrupts.count else None
     return sweep
 
 

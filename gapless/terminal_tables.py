@@ -6,10 +6,11 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from harness.boundary.foreign_text import visible
+from harness.tables.grid import Table
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from harness.tables.grid import Table
 
 MIN_WIDTH = 60
 PIPE_WIDTH = 170
@@ -27,6 +28,12 @@ def print_table(table: Table) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    table = Table(
+        columns=tuple(map(visible, table.columns)),
+        rows=tuple(tuple(map(visible, row)) for row in table.rows),
+        title=visible(table.title),
+        notes=tuple(map(visible, table.notes)),
+    )
     narrowest = _narrowest(table)
     if sys.stdout.isatty():
         width = max(shutil.get_terminal_size().columns, MIN_WIDTH)

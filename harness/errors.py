@@ -1,4 +1,4 @@
-"""Errors a user can mend. Each message is one sentence: what, where, how to mend."""
+"""Errors that a user can fix. Each message is one sentence: what, where, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a source file comes from: this project, an installed package, or elsewhere.
 
-Installed from a wheel, this project lies among the libraries; so its own packages are told by
-their folders, and before anything is called a library.
+Installed from a wheel, this project is in `site-packages` like any library. So its own packages are
+recognised first, by their folders, before a file counts as a library's.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def own_package(file: str) -> str | None:
 
 
 def in_library(file: str) -> bool:
-    """Whether somebody else's package holds the file, in whichever environment it is installed."""
+    """Whether the file belongs to an installed package, of any environment, that is not ours."""
     return own_package(file) is None and _PACKAGES.match(file) is not None
 
 
 def below_packages(file: str) -> str:
-    """The path from the package on, for this project and installed ones; else as it is."""
+    """The path below the folder that holds its package; unchanged for a file of no package."""
     return file[len(HOME) + 1 :] if own_package(file) else _PACKAGES.sub("", file)
 
 

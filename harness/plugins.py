@@ -14,6 +14,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from harness.boundary.foreign_text import visible
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def twice(what: str, first: str, second: str) -> UsageError:
 @cache
 def skip(label: str, reason: str) -> None:
     """Name a plug-in that is left out, and why, once on stderr."""
-    first = reason.splitlines()[0].rstrip(".:; ")
+    first = visible(reason.splitlines()[0].rstrip(".:; "))
     sys.stderr.write(
         f"Warning: the plug-in {label} is left out: {first}; mend or uninstall it, or set "
         f"{OFF_VARIABLE}={label}.\n"
@@ -122,7 +123,7 @@ def _switched_off(text: str) -> frozenset[str]:
     known |= dict.fromkeys(f"{_package(point)}:{point.name}" for point in points)
     for word in sorted(words - {"all"} - set(known)):
         there = f"there are {', '.join(known)}" if known else "none is installed"
-        sys.stderr.write(f"Warning: {OFF_VARIABLE}={word} names no plug-in; {there}.\n")
+        sys.stderr.write(f"Warning: {OFF_VARIABLE}={visible(word)} names no plug-in; {there}.\n")
     return words
 
 

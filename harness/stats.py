@@ -85,7 +85,7 @@ def compare_all(
     confidence: float = 0.95,
     margin: float = 0.01,
 ) -> tuple[Comparison, ...]:
-    """Every other arm, A/A included, against the one with the role `baseline`, phase by phase.
+    """Compare every other arm, A/A included, with the one of the role `baseline`, in each phase.
 
     Ordered as `arms`, then as `PHASES`; phases that were not timed are left out, and all is empty
     where no arm is the baseline.
@@ -128,7 +128,7 @@ def verdict(low: float, high: float, margin: float) -> Verdict:
 
     In this order: `same` if the whole interval lies within [-margin, margin]; `faster` if
     `low > 0`; `slower` if `high < 0`; else `undecided`. Moving an interval up never makes its
-    verdict slower. `ValueError` for an interval or margin that is none.
+    verdict slower. Raises `ValueError` where `low` exceeds `high` or `margin` is negative.
     """
     if not (low <= high and margin >= 0):
         raise ValueError(f"not an interval and margin: [{low}, {high}], {margin}")
@@ -157,20 +157,25 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def attainable_confidence(num_blocks: int) -> float:
-    """Most that any interval between blocks can cover the median with: that of their range."""
+    """Highest confidence that an interval of so many blocks can have: that of their whole range."""
     return 1 - 0.5 ** (num_blocks - 1) if num_blocks > 0 else 0.0
+
+
+def enough_blocks(num_blocks: int, confidence: float = 0.95) -> bool:
+    """Whether this many blocks can give an interval of the stated confidence: 7 for 95 %."""
+    return attainable_confidence(num_blocks) >= _drawn_confidence(confidence)
 
 
 def minimum_detectable(
     log_ratios: Sequence[float], *, confidence: float = 0.95, power: float = 0.8
 ) -> float | None:
-    """Smallest speedup that a run with these blocks' noise tells from none with chance `power`.
+    """Smallest speedup that a run with this noise detects with probability `power`.
 
     From the width of the interval, read as that of a normal distribution. `None` where there are
     too few blocks for an interval.
     """
     drawn = _drawn_confidence(confidence)
-    if attainable_confidence(len(log_ratios)) < drawn:
+    if not enough_blocks(len(log_ratios), confidence):
         return None
     low, high = median_interval(log_ratios, drawn)
     normal = NormalDist()

@@ -1,4 +1,4 @@
-"""What the harness times, and what it toggles: the two contracts scenarios and optimizations meet.
+"""The two interfaces of the harness: workloads, which it times, and optimizations it toggles.
 
 A scenario builds a `Workload`; an optimization attaches to the workload's model once and then
 selects one of its variants as often as asked, without rebuilding anything.
@@ -30,7 +30,7 @@ class PackedDocuments:
     """The documents packed into one row, as the collator knows them.
 
     Reaches every attention layer as the keyword argument `packed_documents` of the model call.
-    A new one is made for each batch and each step, so that its identity names the batch.
+    A new one is made for each batch and each step, so that its identity distinguishes batches.
     """
 
     lengths: tuple[int, ...]
@@ -80,15 +80,15 @@ class Workload(Protocol):
 
 @runtime_checkable
 class HasOptimizer(Protocol):
-    """A workload that shows its optimizer, so that moments and step counts are put back with the
-    weights where a run looks at each arm from the same state."""
+    """A workload that exposes its optimizer, so that a run which inspects each arm from the same
+    state restores moments and step counts with the weights."""
 
     optimizer: torch.optim.Optimizer
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of doing what an optimization is about."""
+    """One of the implementations that an optimization selects from."""
 
     name: str
     role: VariantRole

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.record.records import InputSummary
 from scenarios.document_files import SAMPLE, read_documents
@@ -113,7 +114,8 @@ def _tokenize(
         if found >= wanted_tokens and len(documents) >= wanted_documents:
             break
     if found < SHORTEST_TOKENS:
-        raise UsageError(f"The data file {data} gives {found} tokens; put more text in it.")
+        held = counted(found, "token")
+        raise UsageError(f"The data file {data} gives {held}; put more text in it.")
     return documents
 
 

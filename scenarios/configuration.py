@@ -63,7 +63,7 @@ def library_config(facts: Mapping[str, Any]) -> PreTrainedConfig:
     model_type = facts.get("model_type")
     if not isinstance(model_type, str):
         raise UsageError(
-            "The configuration names no model_type, so it is none of a model; give the config.json "
+            "The configuration names no model_type, so it describes no model; give the config.json "
             "that ships with one."
         )
     if model_type not in CONFIG_MAPPING:

@@ -30,6 +30,7 @@ class Message:
 
 
 Document = str | tuple[Message, ...]
+MAX_LINE_BYTES = 64 << 20
 
 
 def read_documents(data: str | None) -> Iterator[Document]:
@@ -72,6 +73,10 @@ def _read_jsonl(path: Path) -> Iterator[Document]:
             raise UsageError(
                 f"{path}, line {number} is not valid JSON ({error.msg} at column {error.colno}); "
                 "write one JSON object a line."
+            ) from error
+        except RecursionError as error:
+            raise UsageError(
+                f"{path}, line {number} is nested too deep to read; write one JSON object a line."
             ) from error
         yield from _document(value, f"{path}, line {number}")
 
@@ -122,7 +127,13 @@ def _read_parquet(path: Path) -> Iterator[Document]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines, decoded one by one so that a bad byte is reported with its line."""
     with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
+        lines = iter(lambda: file.readline(MAX_LINE_BYTES + 1), b"")
+        for number, raw in enumerate(lines, start=1):
+            if len(raw) > MAX_LINE_BYTES:
+                raise UsageError(
+                    f"{path}, line {number} is longer than {MAX_LINE_BYTES >> 20} MiB; "
+                    "write one document a line."
+                )
             try:
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

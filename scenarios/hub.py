@@ -1,4 +1,4 @@
-"""Tells a folder from a hub id."""
+"""Distinguishes hub ids from folders."""
 
 from __future__ import annotations
 

@@ -253,5 +253,5 @@ MICROBENCH: tuple[PublishedTime, ...] = (
 
 
 def claims_for(scenario: str) -> tuple[Claim, ...]:
-    """The published rows that a run of this scenario speaks to."""
+    """The published rows that a run of this scenario is compared with."""
     return tuple(claim for claim in CLAIMS if claim.scenario == scenario)

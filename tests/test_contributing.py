@@ -87,7 +87,7 @@ class Copy:
 
     def gapless(self, *words: str) -> dict[str, object]:
         output = self.run("-m", "gapless", *words, "--json")
-        found: dict[str, object] = json.loads(output[output.index("\n{") :])
+        found: dict[str, object] = json.loads(output)
         return found
 
 

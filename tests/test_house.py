@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,30 @@ def test_import_directions_are_part_of_make_test() -> None:
     lint = makefile.split("\nlint:")[1].split("\n\n")[0]
     assert "lint-imports" in lint
     assert makefile.split("\ntest:")[1].split("##")[0].split() == ["lint"]
+
+
+def _modules() -> list[Path]:
+    return [
+        path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if path.name != "__init__.py"
+    ]
+
+
+def test_no_two_modules_share_a_base_name() -> None:
+    # A verb of the command line is found under the verb's own name.
+    counts = Counter(path.stem for path in _modules() if path.parent.name != "cli")
+    assert {name for name, count in counts.items() if count > 1} == set()
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in (*_modules(), *(ROOT / "docs").glob("*.py"))
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert long == {}
 
 
 def test_every_picture_is_on_a_page_and_can_be_taken_again() -> None:

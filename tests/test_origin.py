@@ -12,13 +12,13 @@ import transformers
 import optimizations
 import scenarios
 from harness import origin
-from harness.audit.frames import Code, CodeBook
+from harness.audit.frames import Code, CodeClassifier
 
 STDLIB, PACKAGES = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 
 
 def kind(file: str) -> Code:
-    return CodeBook().kind(compile("pass", file, "exec"))
+    return CodeClassifier().kind(compile("pass", file, "exec"))
 
 
 def of(module: object, name: str = "module.py") -> str:

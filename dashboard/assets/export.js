@@ -16,7 +16,12 @@
   // The policy of the page names the hash of this script, so that it may run although it is added late.
   if (document.getElementById("plotly")) document.head.append(make("script", await unpack("plotly")));
   const data = JSON.parse(await unpack("data"));
-  for (const page of [...data.pages, ...data.runs]) page.blocks = page.blocks.map((number) => data.blocks[number]);
+  const block = (one) => {
+    if (typeof one === "number") return data.blocks[one];
+    if (one.type === "details") return { ...one, blocks: one.blocks.map(block) };
+    return { ...one, groups: one.groups.map((group) => group.map(block)) };
+  };
+  for (const page of [...data.pages, ...data.runs]) page.blocks = page.blocks.map(block);
   const root = document.getElementById("page");
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -48,8 +53,8 @@
     return node;
   }
 
-  function save(name, text) {
-    const link = make("a", "", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: `${name}.csv` });
+  function save(name, text, type) {
+    const link = make("a", "", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
     link.click();
     URL.revokeObjectURL(link.href);
   }
@@ -61,6 +66,14 @@
     return head && [head, ...lines.filter((line) => line.startsWith(`${run},`)), ""].join("\n");
   }
 
+  // Where the page of each run is: in this file, or beside it.
+  const runs = new Map(data.runs.map((page) => [page.id, `#run=${encodeURIComponent(page.id)}`]));
+  for (const link of data.links) runs.set(link.id, link.href);
+
+  function runLink(id, text) {
+    return runs.has(id) ? make("a", text, { href: runs.get(id) }) : make("span", text);
+  }
+
   function drawTable(block) {
     const whole = make("div");
     const tools = make("div", undefined, { class: "tools" });
@@ -68,14 +81,11 @@
     const head = table.createTHead().insertRow();
     for (const column of block.columns) head.append(make("th", column, { scope: "col" }));
     const body = table.createTBody();
-    const runs = new Map(data.runs.map((page) => [page.id, `#run=${encodeURIComponent(page.id)}`]));
-    for (const link of data.links) runs.set(link.id, link.href);
     block.rows.forEach((cells, number) => {
       const row = body.insertRow();
       if (block.moved.length && !block.moved[number]) row.dataset.still = "";
       cells.forEach((cell, place) => {
-        const target = block.columns[place] === "Run" && runs.get(cell);
-        if (target) row.insertCell().append(make("a", cell, { href: target }));
+        if (block.columns[place] === "Run" && runs.has(cell)) row.insertCell().append(runLink(cell, cell));
         else {
           const node = row.insertCell();
           node.textContent = cell;
@@ -96,7 +106,7 @@
     const csv = block.csv || (block.csv_run && csvOfRun(block.csv_run));
     if (csv) {
       const button = make("button", "Download CSV", { type: "button" });
-      button.addEventListener("click", () => save(block.name, csv));
+      button.addEventListener("click", () => save(`${block.name}.csv`, csv, "text/csv"));
       tools.append(button);
     }
     const scroll = make("div", undefined, { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table ${block.name}` });
@@ -107,11 +117,55 @@
 
   function drawCode(block) {
     const whole = make("details");
-    whole.open = block.text.length < 400;
+    whole.open = !block.is_folded;
     const button = make("button", "Copy", { type: "button" });
     button.addEventListener("click", () => navigator.clipboard.writeText(block.text));
-    whole.append(make("summary", block.label), make("pre", block.text, { tabindex: "0" }), button);
+    whole.append(make("summary", block.label || "Command"), make("pre", block.text, { tabindex: "0" }), button);
     return whole;
+  }
+
+  function drawBadges(block) {
+    const whole = make("p", undefined, { class: "badges" });
+    for (const [text, tone] of block.items) whole.append(make("span", text, { class: `badge ${tone}` }));
+    return whole;
+  }
+
+  function drawMetrics(block) {
+    const whole = make("dl", undefined, { class: "metrics" });
+    for (const [label, value] of block.items) whole.append(make("dt", label), make("dd", value));
+    return whole;
+  }
+
+  function drawLinks(block) {
+    const whole = make("ul", undefined, { class: "runs" });
+    for (const [text, id] of block.runs) {
+      const item = make("li");
+      item.append(runLink(id, text));
+      whole.append(item);
+    }
+    return whole;
+  }
+
+  function drawDetails(block) {
+    const whole = make("details");
+    whole.append(make("summary", block.label), ...block.blocks.map((one) => draw[one.type](one)));
+    return whole;
+  }
+
+  function drawColumns(block) {
+    const whole = make("div", undefined, { class: "sections" });
+    for (const group of block.groups) {
+      const section = make("section");
+      section.append(...group.map((one) => draw[one.type](one)));
+      whole.append(section);
+    }
+    return whole;
+  }
+
+  function drawDownload(block) {
+    const button = make("button", block.label, { type: "button" });
+    button.addEventListener("click", () => save(block.file_name, block.content, block.media_type));
+    return button;
   }
 
   const draw = {
@@ -120,25 +174,17 @@
     chart: drawChart,
     table: drawTable,
     code: drawCode,
+    badges: drawBadges,
+    metrics: drawMetrics,
+    links: drawLinks,
+    details: drawDetails,
+    columns: drawColumns,
+    download: drawDownload,
   };
-
-  // From each heading to the next; sections with only words and charts may stand side by side.
-  function sections(blocks) {
-    const whole = make("div", undefined, { class: "sections" });
-    let section = null;
-    blocks.forEach((block, number) => {
-      const wide = block.type === "table" || block.type === "code";
-      const opens = block.type === "heading" || !section || (wide && blocks[number - 1].type !== block.type && !section.classList.contains("wide"));
-      if (opens) whole.append((section = make("section")));
-      if (wide || number === 0) section.classList.add("wide");
-      section.append(draw[block.type](block));
-    });
-    return whole;
-  }
 
   function listRuns() {
     const whole = make("section");
-    const links = data.links.length ? data.links : data.runs.map((page) => ({ id: page.id, title: page.title, href: `#run=${encodeURIComponent(page.id)}` }));
+    const links = data.links.length ? data.links : data.runs.map((page) => ({ id: page.id, title: page.name, href: `#run=${encodeURIComponent(page.id)}` }));
     const search = make("input", undefined, { type: "search", placeholder: "Search runs", "aria-label": "Search runs" });
     const list = make("ul", undefined, { class: "runs" });
     for (const link of links) {
@@ -161,7 +207,7 @@
     const page = run ? data.runs.find((one) => one.id === run) : data.pages.find((one) => one.id === name);
     if (page) {
       main.append(make("h1", page.title), make("p", page.question, { class: "question" }));
-      main.append(sections(page.blocks));
+      main.append(...page.blocks.map((one) => draw[one.type](one)));
     } else if (name === "runs" && !run) {
       main.append(listRuns());
     } else {
@@ -169,7 +215,7 @@
     }
     const header = make("header");
     const nav = make("nav", undefined, { "aria-label": "Pages" });
-    const entries = data.pages.length > 1 ? [...data.pages.map((one) => [one.id, one.title]), ["runs", "Runs"]] : [];
+    const entries = data.pages.length > 1 ? [...data.pages.map((one) => [one.id, one.name]), ["runs", "Runs"]] : [];
     for (const [id, title] of entries) {
       nav.append(make("a", title, { href: `#${id}`, ...(id === name ? { "aria-current": "page" } : {}) }));
     }

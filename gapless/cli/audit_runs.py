@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -20,6 +21,7 @@ from gapless.cli.audit_kinds import (
     TraceOptions,
 )
 from gapless.cli.audit_refusals import refuse_of_device
+from gapless.saying import say_aside
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,13 +138,13 @@ def _write_copies(path: str, options: TraceOptions) -> None:
     if options.annotate is not None:
         trace.annotate(path, options.annotate)
         sentence = f"Annotated trace: {options.annotate} (open it in ui.perfetto.dev)"
-        print(sentence, file=sys.stderr)
+        say_aside(sentence)
     if options.tensorboard is not None:
         from harness.audit.tensorboard import save_for_tensorboard
 
         saved = save_for_tensorboard(path, options.tensorboard)
         command = shlex.join(["tensorboard", "--logdir", options.tensorboard])
-        print(f"For TensorBoard: {saved} ({command})", file=sys.stderr)
+        say_aside(f"For TensorBoard: {saved} ({command})")
 
 
 def _compare_traces(options: PairOptions, results: Results) -> None:
@@ -167,7 +169,8 @@ def _emulation(options: StepOptions) -> dict[str, Any]:
         "clock": ClockOptions(
             without=options.without,
             gpus=options.on,
-            timeline=options.timeline,
+            # Where it lies now: audited code may change the folder.
+            timeline=options.timeline and str(Path(options.timeline).absolute()),
             races=options.races,
         ),
     }

@@ -24,12 +24,14 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
+from gapless.cli.output import unless_hung_up
 from gapless.cli.results import Results, results_of
 from gapless.cli.values import check_keeping, check_seconds, kept_line, parse_precision
 from harness.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gapless.arms import Choices
+    from harness.bench.interrupts import Interrupts
     from harness.bench.plan import BenchPlan
     from harness.record.records import Arm, RunRecord
 
@@ -228,35 +230,38 @@ def _run(plan: BenchPlan, results: Results, *, store: str | None, keep: bool) ->
     if root is not None:
         check_store(root)
     kept = Attachments()
-    with Interrupts() as interrupts, show_progress(plan.scenario) as on_progress:
-        record, samples = run_plan(
-            plan, on_progress=on_progress, interrupts=interrupts, attachments=kept
-        )
     not_kept: StoreError | None = None
-    if root is not None:
-        try:
-            record = keep_run(root, record, samples, kept)
-        except StoreError as error:
-            # The figures are shown all the same: they took minutes, and the disk may be full.
-            not_kept = error
-    for table in run_tables(record):
-        if table.rows:
-            results.table(table)
-    for sentence in (*record.notes, *record.steadiness.warnings):
-        results.text(f"Note: {sentence}")
-    if record.reason:
-        results.text(f"{record.status.capitalize()}: {record.reason}")
-    if root is not None and not_kept is None:
-        results.text(kept_line(root, f"Record: {record.id} under"))
+    with Interrupts() as interrupts:
+        with show_progress(plan.scenario) as on_progress:
+            record, samples = run_plan(
+                plan, on_progress=on_progress, interrupts=interrupts, attachments=kept
+            )
+        if root is not None:
+            try:
+                record = keep_run(root, record, samples, kept)
+            except StoreError as error:
+                # The figures are shown all the same: they took minutes, and the disk may be full.
+                not_kept = error
+    code = _exit_code(record, interrupts)
+    with unless_hung_up(code):
+        for table in run_tables(record):
+            if table.rows:
+                results.table(table)
+        for sentence in (*record.notes, *record.steadiness.warnings):
+            results.text(f"Note: {sentence}")
+        if record.reason:
+            results.text(f"{record.status.capitalize()}: {record.reason}")
+        if root is not None and not_kept is None:
+            results.text(kept_line(root, f"Record: {record.id} under"))
     results.document(run_document(record))
     if not_kept is not None:
         raise not_kept
-    return _exit_code(record, interrupted=interrupts.count > 0)
+    return code
 
 
-def _exit_code(record: RunRecord, *, interrupted: bool) -> int:
-    if interrupted:
-        return 130
+def _exit_code(record: RunRecord, interrupts: Interrupts) -> int:
+    if interrupts.count:
+        return interrupts.exit_code
     if record.status == "failed":
         return 3
     return int(any(not check.passed for check in record.parity))

@@ -21,8 +21,9 @@ from gapless.cli.choosing import (
 )
 from gapless.cli.option_rules import refuse
 from gapless.cli.options import ReadStoreOption, RedactOption
+from gapless.saying import say, say_problems
+from harness.counts import counted
 from harness.errors import UsageError
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from dashboard.html_export import PlotlyJs
@@ -65,12 +66,15 @@ def command(
     from dashboard.html_export import collect, export_file, export_site
     from dashboard.run_choice import choose_runs
     from dashboard.snapshot import take_snapshot
+    from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
-    runs = collect(snapshot, choose_runs(snapshot, filters), redact=redact)
+    say_problems(snapshot.problems)
+    chosen_runs = choose_runs(snapshot, filters)
+    runs = collect(snapshot, chosen_runs, redact=redact, public=public_texts())
     if site:
         export_site(runs, out)
-        print(f"{counted(len(runs), 'run')}: {out / 'index.html'}")
+        say(f"{counted(len(runs.records), 'run')}: {out / 'index.html'}")
         return
     export_file(runs, out, cast("PlotlyJs", plotlyjs))
-    print(f"{counted(len(runs), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    say(f"{counted(len(runs.records), 'run')}, {out.stat().st_size / 1e6:.1f} MB: {out}")

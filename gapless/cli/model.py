@@ -23,11 +23,12 @@ from gapless.cli.options import (
     TimelinesOption,
     TokensOption,
 )
+from gapless.cli.output import unless_hung_up
 from gapless.cli.results import results_of
 from gapless.cli.values import check_keeping, kept_line
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.record.records import SCHEMA_VERSION
-from harness.tables.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,15 +127,16 @@ def command(
             store=root,
             keep_timelines=timelines,
         ).run(points(_gpus(gpu), swept))
-        if modelled.runs or modelled.refused is None:
-            results.table(modelled_table(modelled.runs))
-            results.document({"schema": SCHEMA_VERSION, "runs": [r for _, r in modelled.runs]})
-        for point, record in modelled.runs:
-            if record.status == "incomplete":
-                results.text(f"{point.gpu}: incomplete. {record.reason}")
-        if root is not None and modelled.runs:
-            records = counted(len(modelled.runs), "record")
-            results.text(kept_line(root, f"Kept with source `modelled`: {records} under"))
+        with unless_hung_up(modelled.stop_code):
+            if modelled.runs or modelled.refused is None:
+                results.table(modelled_table(modelled.runs))
+                results.document({"schema": SCHEMA_VERSION, "runs": [r for _, r in modelled.runs]})
+            for point, record in modelled.runs:
+                if record.status == "incomplete":
+                    results.text(f"{point.gpu}: incomplete. {record.reason}")
+            if root is not None and modelled.runs:
+                records = counted(len(modelled.runs), "record")
+                results.text(kept_line(root, f"Kept with source `modelled`: {records} under"))
         if modelled.refused is not None:
             raise modelled.refused
         raise typer.Exit(modelled.exit_code)
@@ -156,14 +158,15 @@ class _Modelled:
     """What came of a sweep."""
 
     runs: list[tuple[Point, RunRecord]]
-    interrupted: bool
+    stop_code: int | None
+    """The exit code of the signal that ended the sweep early."""
     refused: UsageError | None
     """Why a point cannot be modelled, where one cannot; those after it were not tried."""
 
     @property
     def exit_code(self) -> int:
-        if self.interrupted:
-            return 130
+        if self.stop_code is not None:
+            return self.stop_code
         return 3 if any(record.status == "failed" for _, record in self.runs) else 0
 
 
@@ -208,4 +211,5 @@ class _Sweep:
                 runs.append((point, record))
                 if interrupts.count:
                     break
-        return _Modelled(runs, interrupts.count > 0, refused)
+        stop_code = interrupts.exit_code if interrupts.count else None
+        return _Modelled(runs, stop_code, refused)

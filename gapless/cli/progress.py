@@ -7,6 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gapless.saying import say_aside
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -23,13 +25,14 @@ def show_progress(label: str, *, later_s: float = 0.0) -> Iterator[Callable[[Pro
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=None)
 
-        def update(progress: Progress) -> None:
-            remaining_s = None if progress.remaining_s is None else progress.remaining_s + later_s
-            total = None if remaining_s is None else progress.elapsed_s + remaining_s
+    def update(progress: Progress) -> None:
+        remaining_s = None if progress.remaining_s is None else progress.remaining_s + later_s
+        total = None if remaining_s is None else progress.elapsed_s + remaining_s
+        with _whether_shown_or_not():
             bar.update(
                 task,
                 total=total,
@@ -37,7 +40,25 @@ def show_progress(label: str, *, later_s: float = 0.0) -> Iterator[Callable[[Pro
                 description=_describe(label, progress, remaining_s),
             )
 
+    with _whether_shown_or_not():
+        bar.start()
+    try:
         yield update
+    finally:
+        with _whether_shown_or_not():
+            bar.stop()
+
+
+@contextmanager
+def _whether_shown_or_not() -> Iterator[None]:
+    """A terminal that was closed ends no measurement; only a reader that left does, as for all
+    output."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
 
 
 class TimeLeft:
@@ -53,7 +74,8 @@ class TimeLeft:
         told = "seconds to some minutes"
         if self._done:
             told = f"about {_clock(spent_s / self._done * left)} to go, by the {self._done} before"
-        print(f"{label}: run {self._done + 1} of {self._num_runs}, {told}", file=sys.stderr)
+        with _whether_shown_or_not():
+            say_aside(f"{label}: run {self._done + 1} of {self._num_runs}, {told}")
         self._done += 1
 
 
@@ -64,7 +86,8 @@ def _plain(label: str) -> Callable[[Progress], None]:
         nonlocal last
         if progress.stage != last:
             last = progress.stage
-            print(f"{label}: {progress.stage}", file=sys.stderr, flush=True)
+            with _whether_shown_or_not():
+                say_aside(f"{label}: {progress.stage}")
 
     return update
 

@@ -22,6 +22,7 @@ from gapless.cli.choosing import (
 )
 from gapless.cli.option_rules import refuse
 from gapless.cli.options import ReadStoreOption, RedactOption
+from gapless.saying import say, say_problems
 from harness.errors import UsageError
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -58,17 +59,19 @@ def command(
     from dashboard.redaction import redacted_run
     from dashboard.run_choice import choose_runs
     from dashboard.snapshot import take_snapshot
+    from gapless.public_texts import public_texts
 
     snapshot = take_snapshot(store_to_read(store))
+    say_problems(snapshot.problems)
     records = choose_runs(snapshot, filters)
     if redact:
-        records = [redacted_run(record) for record in records]
+        records = [redacted_run(record, public_texts()) for record in records]
     if output == "md":
         text = markdown_report(records, everything=everything)
         _append_summary(text)
     else:
         text = csv_report(records) if output == "csv" else json_report(records)
-    print(text, end="" if text.endswith("\n") else "\n")
+    say(text.removesuffix("\n"))
 
 
 def _append_summary(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +15,12 @@ from gapless.cli.options import (
     StoreOption,
     TimelinesOption,
 )
+from gapless.cli.output import unless_hung_up
 from gapless.cli.results import results_of
 from gapless.cli.values import check_keeping, check_seconds, kept_line, parse_precision
+from gapless.saying import say_aside
 from gapless.shortfall import below, seconds_for, shortfalls, told
-from harness.tables.figures import counted
+from harness.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,17 +112,15 @@ def command(
         )
         rows = sweep.rows(claims)
         missed = shortfalls(rows)
-        results.table(reproduce_table(rows))
-        for sentence in _what_next(ctx, sweep, rows, missed, root):
-            results.text(sentence)
+        with unless_hung_up(sweep.exit_code):
+            results.table(reproduce_table(rows))
+            for sentence in _what_next(ctx, sweep, rows, missed, root):
+                results.text(sentence)
         results.document({**reproduce_document(rows, sweep.records), "not_reached": missed})
         few = below(rows, min_blocks) if min_blocks is not None else ()
         if few:
             have = "has" if len(few) == 1 else "have"
-            print(
-                f"--min-blocks {min_blocks}: {counted(len(few), 'row')} {have} fewer blocks.",
-                file=sys.stderr,
-            )
+            say_aside(f"--min-blocks {min_blocks}: {counted(len(few), 'row')} {have} fewer blocks.")
         raise typer.Exit(sweep.exit_code or (EXIT_TOO_FEW_BLOCKS if few else 0))
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gapless.saying import say
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,7 +38,7 @@ class Results:
     def text(self, line: str = "") -> None:
         """Print a line for people."""
         if not self.json:
-            print(line)
+            say(line)
 
     def document(self, value: object) -> None:
         """The value that stands on stdout as indented JSON in the end; the last one counts."""
@@ -68,7 +70,7 @@ def results_of(json: bool) -> Iterator[Results]:
             yield results
     finally:
         for document in results.documents:
-            print(document)
+            say(document)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Whose code is it: the user's line that caused an op, and the library line in between.
+"""Classifies code: the user's line that caused an op, and the library line in between.
 
-Walking the Python stack is the dearest part of an audit, so every code object is judged once, and
+Walking the Python stack is the costliest part of an audit, so every code object is judged once, and
 the part of the stack above a module call is walked once per call.
 """
 
@@ -67,11 +67,11 @@ _TORCH_LIBRARY = tuple(
 """Parts of torch whose lines explain a wait to its user."""
 _STDLIB = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
 _PLUMBING = frozenset({"gapless", "harness"})
-"""Packages of this project that stand around the step; the others hold steps of their own."""
+"""Packages of this project that are not part of a step; the others hold steps of their own."""
 
 
-class CodeBook:
-    """Judges code objects, each once."""
+class CodeClassifier:
+    """Classifies code objects, each once."""
 
     def __init__(self, user_files: tuple[str, ...] = ()) -> None:
         self.user_files = frozenset(str(Path(file).resolve()) for file in user_files)
@@ -79,7 +79,7 @@ class CodeBook:
         self._kinds: dict[CodeType, Code] = {}
 
     def kind(self, code: CodeType) -> Code:
-        """What this code object is."""
+        """The kind of this code object."""
         kind = self._kinds.get(code)
         if kind is None:
             kind = self._kinds[code] = self._judge(code)
@@ -91,7 +91,7 @@ class CodeBook:
         return code.co_filename.startswith(_TORCH)
 
     def mark(self, code: CodeType, kind: Code) -> None:
-        """Fix the judgement of one code object."""
+        """Set the kind of one code object."""
         self._kinds[code] = kind
 
     def _judge(self, code: CodeType) -> Code:

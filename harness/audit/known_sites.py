@@ -1,4 +1,4 @@
-"""What is new since an audit that was accepted: the gate for CI.
+"""What is new since an accepted audit: the gate for CI.
 
 A site is known by the text of its line, its function, its file's name, the library's function where
 one lies between, and op, kind and phase; not by its line number, which every edit above it moves.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from harness.boundary.bounded_reads import read_regular
 from harness.errors import UsageError
 from harness.record.audit_report import from_json
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.record.audit_report import AuditReport, Site
+
+MAX_BASELINE_BYTES = 32 << 20
+"""A report of 10,000 sites takes 8 MB."""
 
 
 class SiteIdentity(NamedTuple):
@@ -29,7 +33,7 @@ class SiteIdentity(NamedTuple):
     """Name of the file, without its folder: checkouts lie in different places."""
     function: str
     code: str
-    """Source text of the line, spaces made even."""
+    """Source text of the line, with single spaces."""
     library: str
     """File name and function of the library's frame."""
     op: str
@@ -62,17 +66,17 @@ def read_baseline(path: str | Path) -> AuditReport:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, MAX_BASELINE_BYTES)
     except OSError as error:
         raise UsageError(
             f"The baseline {path} cannot be read ({error.strerror}); write one with "
             "`gapless audit TARGET --json > audit.json`."
         ) from error
-    start = text.find("\n{\n")
-    document = text if text.lstrip().startswith("{") else text[start + 1 :]
+    start = text.find(b"\n{\n")
+    document = text if text.lstrip().startswith(b"{") else text[start + 1 :]
     try:
         return from_json(document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} holds no audit report; write one with `gapless audit TARGET --json > "
             f"{shlex.quote(str(path))}`."
@@ -80,9 +84,9 @@ def read_baseline(path: str | Path) -> AuditReport:
 
 
 def new_sites(report: AuditReport, baseline: AuditReport) -> tuple[Site, ...]:
-    """Sites of `report` that `baseline` lacks, dearest first.
+    """Sites of `report` that `baseline` lacks, most costly first.
 
-    Equal lines of one function are told apart by number only: one more than before is new.
+    Equal lines of one function are only counted: one more than before is new.
     """
     known = Counter(identity_of(site) for site in baseline.sites)
     fresh = []

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from harness.audit.failures import AuditComplete as AuditComplete
+from harness.audit.process_state import exit_hooks_of
 from harness.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -16,23 +18,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class AuditComplete(BaseException):
-    """Raised out of the audited code once all asked steps are recorded; never shown to a user.
-
-    Not an `Exception`, so that a script's own `except Exception` does not swallow it.
-    """
-
-
 def run_as_main(path: Path, arguments: Sequence[str]) -> None:
-    """Execute a file as `__main__`. An exit with status 0 is an end like any other.
+    """Execute a file as `__main__`. An exit with status 0 is a normal end.
 
     Raises `WorkloadError` for another status, and whatever the script raises.
     """
-    code = compile(path.read_bytes(), str(path.resolve()), "exec", dont_inherit=True)
+    try:
+        code = compile(path.read_bytes(), str(path.resolve()), "exec", dont_inherit=True)
+    except (MemoryError, RecursionError) as error:
+        raise WorkloadError(
+            f"{path} is nested too deep for Python to read; run it by itself to see."
+        ) from error
     module = ModuleType("__main__")
     module.__file__ = os.path.abspath(path)  # noqa: PTH100 - as Python sets it: links unresolved
     vars(module).update(__builtins__=builtins, __spec__=None, __package__=None, __cached__=None)
-    with _as_main(module, [str(path), *arguments], str(path.resolve().parent)):
+    with (
+        _as_main(module, [str(path), *arguments], str(path.resolve().parent)),
+        exit_hooks_of(lambda function: getattr(function, "__globals__", None) is vars(module)),
+    ):
         try:
             exec(code, vars(module))
         except SystemExit as stop:
@@ -48,7 +51,7 @@ def _exit_words(code: object) -> str:
 
 @contextmanager
 def _as_main(module: ModuleType, argv: list[str], folder: str) -> Iterator[None]:
-    outer = sys.modules["__main__"], sys.argv, list(sys.path)
+    outer = sys.modules["__main__"], sys.argv, sys.path, list(sys.path)
     sys.modules["__main__"] = module
     sys.argv = argv
     # Python puts the script's folder first; what stands there for this program (its own script's
@@ -57,4 +60,5 @@ def _as_main(module: ModuleType, argv: list[str], folder: str) -> Iterator[None]
     try:
         yield
     finally:
-        sys.modules["__main__"], sys.argv, sys.path[:] = outer
+        # The script may have put anything in their place.
+        sys.modules["__main__"], sys.argv, sys.path, sys.path[:] = outer

@@ -12,7 +12,7 @@ from harness.record.audit_report import AuditReport, from_json, to_json
 def portable(report: AuditReport) -> AuditReport:
     """The report with paths as they are on any machine: below this project, or a package.
 
-    Records are shared, and where a user keeps their files is nobody's business.
+    Records are shared, so they hold no path that names a user or a user's folders.
     """
     text = to_json(report)
     for folder in import_folders():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.audit.failures import error_text
+from harness.boundary.foreign_text import one_line
 from harness.errors import GaplessError, UsageError, WorkloadError
 
 if TYPE_CHECKING:
@@ -56,6 +59,10 @@ def _load(where: str) -> ModuleType:
         if not path.is_file():
             raise UsageError(f"There is no file {where}; check the path.")
         return _import_file(path.resolve())
+    folder = str(Path.cwd())
+    if folder not in sys.path and "" not in sys.path:
+        # As for `python -m`, and kept: a step may import more of its project.
+        sys.path.insert(0, folder)
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
@@ -64,9 +71,9 @@ def _load(where: str) -> ModuleType:
                 f"There is no module {where!r}; check the name, and run from its project's folder."
             ) from error
         raise WorkloadError(f"Importing {where} failed: {error}.") from error
-    except GaplessError:
+    except (GaplessError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise WorkloadError(f"Importing {where} failed: {_said(error)}.") from error
 
 
@@ -82,18 +89,19 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except GaplessError:
+    except (GaplessError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         sys.modules.pop(name, None)
         raise WorkloadError(f"Importing {path} failed: {_said(error)}.") from error
     finally:
-        sys.path.remove(folder)
+        with suppress(ValueError, AttributeError):  # The file may have changed the path itself.
+            sys.path.remove(folder)
     return module
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(".")
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(error_text(error))}".rstrip(": .")
 
 
 def _offer(module: ModuleType) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
+from harness.boundary.atomic_files import replacing
+from harness.boundary.bounded_reads import open_regular
 from harness.errors import UsageError
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -30,22 +31,14 @@ def save_for_tensorboard(
     path = target / f"{worker}.{stamp}.pt.trace.json.gz"
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with source.open("rb") as given:
+        with os.fdopen(open_regular(source), "rb") as given, replacing(path) as out:
             packed = given.read(2) == _GZIP_MAGIC
             given.seek(0)
-            handle, name = tempfile.mkstemp(dir=target, prefix=f".{worker}.")
-            temporary = Path(name)
-            try:
-                with os.fdopen(handle, "wb") as out:
-                    if packed:
-                        shutil.copyfileobj(given, out)
-                    else:
-                        with gzip.GzipFile(filename="", fileobj=out, mode="wb") as writer:
-                            shutil.copyfileobj(given, writer)
-                temporary.chmod(0o644)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            if packed:
+                shutil.copyfileobj(given, out)
+            else:
+                with gzip.GzipFile(filename="", fileobj=out, mode="wb") as writer:
+                    shutil.copyfileobj(given, writer)
     except OSError as error:
         raise UsageError(
             f"cannot copy {source} to {target}: {error.strerror or error}; check both paths"

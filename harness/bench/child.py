@@ -1,8 +1,8 @@
-"""The child process: takes a plan from its parent, measures, and tells what it sees.
+"""The child process: takes a plan from its parent, measures, and reports what it sees.
 
 `python -m harness.bench.child CONTROL_FD EVENTS_FD PARENT_PID`. The first line on the control pipe
-is the plan; a line `stop` asks to end after the present step; the pipe's end means that the parent
-is gone, and then so is the child.
+is the plan; a line `stop` asks to end after the current step; where the pipe ends, the parent has
+ended, and the child ends too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.bench.child_events import Event, Failed, Stage, encode
+from harness.bench.interrupts import STOP_SIGNALS
 from harness.bench.plan import BenchPlan
 from harness.errors import GaplessError, UsageError
 from harness.origin import in_library, own_package
@@ -42,13 +43,14 @@ _OUT_OF_MEMORY = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure one plan; the exit status is 0 where the last event tells how it ended."""
+    """Measure one plan; the exit status is 0 where the last event says how it ended."""
     control_fd, events_fd, parent_pid = (int(argument) for argument in arguments)
     _die_with(parent_pid)
     faulthandler.enable()
     first_line, rest = _read_line(control_fd)
     plan = msgspec.json.decode(first_line, type=BenchPlan)
     stop = threading.Event()
+    _stop_on_signals(stop)
     threading.Thread(target=_watch, args=(control_fd, rest, stop), daemon=True).start()
 
     def emit(event: Event) -> None:
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
             torch.set_num_threads(plan.num_threads)
         measure(plan, emit, stop.is_set)
-    except Exception as error:
+    except BaseException as error:
+        # Not only an `Exception`: a model that calls `sys.exit` has failed as well.
         traceback.print_exc()
         emit(describe_failure(error))
     return 0
@@ -90,7 +93,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # torch raises RuntimeError and its own subclass; only the text tells the CPU's case.
+    # torch raises RuntimeError and its own subclass; only the text shows that the CPU ran out.
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in _OUT_OF_MEMORY)
 
@@ -103,8 +106,23 @@ def _die_with(parent_pid: int) -> None:
             sys.exit("the parent died before the child started")
 
 
+def _stop_on_signals(stop: threading.Event) -> None:
+    """A scheduler that cancels tells every process: end after the present step, as the parent asks.
+
+    What the workload forks, such as a loader's workers, ends on a signal as usual.
+    """
+
+    def usual() -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda _number, _frame: stop.set())
+    os.register_at_fork(after_in_child=usual)
+
+
 def _watch(control_fd: int, rest: bytes, stop: threading.Event) -> None:
-    """Wait for `stop`, or for the parent to go: then end the whole process group."""
+    """Wait for `stop`; where the parent has ended instead, end the whole process group."""
     while True:
         while STOP_LINE in rest:
             rest = rest.partition(STOP_LINE)[2]

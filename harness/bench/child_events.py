@@ -1,7 +1,7 @@
-"""What the child tells the parent while it measures: one JSON line an event.
+"""What the child reports to its parent while it measures: one JSON line for each event.
 
-A line is written as soon as there is something to tell, so that a kill loses at most the line in
-flight.
+A line is written as soon as there is something to report, so that a child that is killed loses at
+most one line.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Event(Record, frozen=True, kw_only=True, tag=True, tag_field="event"):
 
 
 class Stage(Event, frozen=True, kw_only=True):
-    """The child is about to do this; what it was doing when it died."""
+    """What the child does next. The last one is what it was doing when it ended."""
 
     name: StageName
     arm: str | None = None
     block: int | None = None
     remaining_s: float | None = None
-    """Seconds until the run ends, as far as the child can tell."""
+    """Seconds until the run ends, as the child estimates."""
 
 
 class MachineSeen(Event, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class SteadinessSeen(Event, frozen=True, kw_only=True):
 
 
 class Built(Event, frozen=True, kw_only=True):
-    """The workload stands."""
+    """The workload is built."""
 
     scenario: ScenarioRecord
     num_tokens: int

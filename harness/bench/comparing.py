@@ -13,6 +13,7 @@ from harness.bench.child_events import EndCause, ParityChecked, SteadinessSeen
 from harness.bench.parity import ParityCheck, model_dtype
 from harness.bench.schedule import Pace, StopRule, block_orders
 from harness.bench.turns import WARMUP_BLOCK, Turns
+from harness.counts import counted
 from harness.machine.steadiness import SteadinessMonitor
 from harness.stats import compare_all, is_precise
 
@@ -83,7 +84,7 @@ class _Comparison:
         return step_s
 
     def check_parity(self) -> list[str]:
-        """The baseline and every arm that computes what it computes."""
+        """Names of the baseline and of every arm that passes parity."""
         baseline = self.turns.plan.baseline.name
         self.turns.announce("parity", baseline)
         check = ParityCheck(self.turns.workload, self.switch.select, baseline, self.turns.plan.seed)
@@ -164,7 +165,7 @@ class _Comparison:
         reached = (
             f"the widest was ±{100 * half_width:.2g} %"
             if half_width is not None
-            else f"fewer than {self.turns.plan.min_blocks} blocks were timed"
+            else f"fewer than {counted(self.turns.plan.min_blocks, 'block')} were timed"
         )
         text = (
             f"The {limit} ended the run before every interval was as narrow as "

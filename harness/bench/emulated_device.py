@@ -1,4 +1,4 @@
-"""The bench on a GPU that is not there: the CUDA backend, answered by the emulator's clock.
+"""The bench on an emulated GPU: the CUDA backend, answered by the emulator's clock.
 
 The bench's own code runs as it is. What differs is that syncs are counted by the clock, where on a
 real GPU the profiler does it, and that without values there is nothing to compare for parity.

@@ -1,4 +1,4 @@
-"""What is looked at after the timed blocks, arm by arm: memory, syncs and energy."""
+"""What is measured after the timed blocks, arm by arm: memory, syncs and energy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Inspection:
                 turns.remaining_s = arm_s * (len(turns.choices) - number)
             if turns.now() - began_s > _INSPECTION_LIMIT * turns.plan.budget_s:
                 left = ", ".join(turns.arm_names[number:])
-                turns.note(f"The time was up before memory and syncs of {left}.")
+                turns.note(f"The time was up before memory and syncs of {left} were measured.")
                 return
             with attached(turns.choices, turns.optimizations, turns.workload.model) as switch:
                 if probes:
@@ -106,7 +106,7 @@ class _Inspection:
                 self._keep_trace(arm, seen.trace)
 
     def _keeps_timeline(self, arm: str) -> bool:
-        """The second baseline's would be the first one's again."""
+        """Those of the A/A arm would be the baseline's again."""
         role = next(one.role for one in self.turns.plan.arms if one.name == arm)
         return self.turns.plan.keep_timelines and role != "a/a"
 

@@ -1,6 +1,6 @@
 """Highest memory in use in each phase, in a pass of its own that is never timed.
 
-Three ways of looking, each with its own `kind`, because they answer different questions:
+Three measures, each with its own `kind`, because they answer different questions:
 
 - `cuda-allocator`: what torch's caching allocator has handed out on the device.
 - `tensor-bytes`: bytes of all live tensor storages that an op of the step has touched, wherever

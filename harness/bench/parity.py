@@ -34,7 +34,7 @@ Tolerance = tuple[float, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one tensor is from its counterpart; or, in `problem`, why that has no answer."""
+    """How far one tensor is from its counterpart; or, in `problem`, why they cannot be compared."""
 
     max_abs: float = 0.0
     max_reference: float = 0.0

@@ -1,7 +1,7 @@
 """Clocks for one training step, and exactly what lies inside each timed region.
 
-A step is timed from a drained device: nothing is queued when it starts, so no arm rides on the
-run-ahead of the arm before it. Five marks are set:
+A step is timed from a drained device: nothing is queued when it starts, so no arm gains
+from launches queued ahead by the arm before it. Five marks are set:
 
     start | forward | backward | optimizer | end
 

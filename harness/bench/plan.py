@@ -14,7 +14,7 @@ from harness.record.records import Arm, Claim, Phase, Record, ScenarioRecord
 
 
 class BenchPlan(Record, frozen=True, kw_only=True):
-    """One scenario, two or more arms, and how long to look.
+    """One scenario, two or more arms, and how long to measure.
 
     Raises `UsageError` where the arms or limits make no comparison.
     """
@@ -61,7 +61,7 @@ class BenchPlan(Record, frozen=True, kw_only=True):
     `None` chooses by the scheme of `device`."""
     sync_probe: str | None = None
     """`package.module:function` that makes a `harness.bench.sync_probe.SyncProbe`, called with the
-    plan once an arm at the very end; `None` takes the backend's own, which a CPU has not."""
+    plan once an arm at the very end; `None` takes the backend's own; a CPU has none."""
     outline: ScenarioRecord | None = None
     """What the factory is going to build, for the record of a build that fails."""
     claims: tuple[Claim, ...] = ()
@@ -85,7 +85,7 @@ class BenchPlan(Record, frozen=True, kw_only=True):
                 f"{len(self.arms)} have; mark the one the others are compared with."
             )
         if len(self.arms) < 2:
-            raise UsageError("One arm alone compares with nothing; add an arm or an A/A arm.")
+            raise UsageError("One arm alone cannot be compared; add an arm or an A/A arm.")
         for arm in self.arms:
             if arm.role == "a/a" and arm.variants != baselines[0].variants:
                 raise UsageError(f"The A/A arm {arm.name!r} must choose the baseline's variants.")
@@ -107,7 +107,7 @@ class BenchPlan(Record, frozen=True, kw_only=True):
 
     @property
     def kill_after_s(self) -> float:
-        """Seconds after which the child is taken for hung."""
+        """Seconds after which the child is considered hung and is killed."""
         return self.timeout_s if self.timeout_s is not None else 2 * self.budget_s + 1200
 
 

@@ -1,4 +1,4 @@
-"""Starts the child in a session of its own, talks to it, and makes sure that it is gone after."""
+"""Starts the child in a session of its own, exchanges messages with it, and ends it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TAIL_BYTES = 16_384
 _DROPPED_VARIABLES = (
-    # They slow Python down or make it talk.
+    # They slow Python down or make it print.
     "PYTHONDEVMODE",
     "PYTHONINSPECT",
     "PYTHONMALLOC",
@@ -40,7 +40,7 @@ _DROPPED_VARIABLES = (
 
 
 class ChildProcess:
-    """One child under way. As a context manager it is killed on the way out, if it still runs.
+    """One running child. As a context manager it is killed on the way out, if it still runs.
 
     Its output goes to a temporary file, so that it cannot block on a full pipe.
     """
@@ -69,7 +69,7 @@ class ChildProcess:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._events, selectors.EVENT_READ)
         self._unread = bytearray()
-        """Of a line in flight, lost if the child is killed."""
+        """The start of a line whose end has not arrived; lost if the child is killed."""
         self._open = True
         self._send(msgspec.json.encode(plan) + b"\n")
 
@@ -91,17 +91,17 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child, which leads its process group."""
+        """Process id of the child, which leads its process group."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone and everything it told has been read."""
+        """Whether the child has ended and everything that it reported has been read."""
         return not self._open
 
     def receive(self, timeout_s: float) -> list[Event]:
-        """What it told since the last call; waits up to `timeout_s` for something."""
-        # Asked before reading: what it wrote before it ended is then surely read.
+        """Events since the last call; waits up to `timeout_s` seconds for the first."""
+        # Asked before reading, so that everything written before the end is read.
         gone = self._process.poll() is not None
         self._selector.select(0 if gone else timeout_s)
         lines: list[bytearray] = []
@@ -122,26 +122,26 @@ class ChildProcess:
         return [decode(line) for line in lines]
 
     def ask_to_stop(self) -> None:
-        """Ask it to end after the present step."""
+        """Ask the child to end after the current step."""
         self._send(STOP_LINE)
 
     def kill(self) -> None:
-        """End it and whatever it started, at once."""
+        """End the child and everything that it started, at once."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Its exit status: negative is the signal that ended it."""
+        """Wait for the child to end and return its status: negative is the signal that ended it."""
         return self._process.wait()
 
     def output_tail(self) -> str:
-        """The end of what it printed."""
+        """The end of what the child printed."""
         size = self._output.seek(0, os.SEEK_END)
         self._output.seek(max(0, size - _TAIL_BYTES))
         return self._output.read().decode(errors="replace")
 
     def _send(self, line: bytes) -> None:
-        # A child that is gone reads nothing; how it went is told by its status.
+        # The child has ended already; its exit status says how.
         with contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._control, line) :]

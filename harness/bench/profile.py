@@ -67,7 +67,7 @@ def run_labelled_step(workload: Workload, number: int) -> None:
 def summarise_trace(path: Path, num_steps: int, *, arm: str, source: Source) -> SyncsSeen:
     """Syncs of one step by phase and by site, and overlap, from a trace of labelled steps.
 
-    Each sync belongs to the phase in whose time on the host it began, whatever its thread; what
+    Each sync belongs to the phase in whose time on the host it began, whichever its thread; what
     lies outside all phases, such as the final synchronise, belongs to none.
     """
     analysis = analyse(load_trace(path))

@@ -1,4 +1,4 @@
-"""From what the child told to one record, however the child ended."""
+"""Makes one record from the events of the child, however the child ended."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from harness.bench.child_events import (
     Timed,
     Traced,
 )
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.machine.machine import describe_machine
 from harness.record.attachments import Attachments
@@ -50,7 +51,7 @@ _PYTHON_FRAME = re.compile(r'File "(?:.*/)?([^"/]+)", line (\d+) in (\S+)')
 
 @dataclass
 class Seen:
-    """Everything the child has told so far."""
+    """Everything the child has reported so far."""
 
     stage: Stage = field(default_factory=lambda: Stage(name="start"))
     machine: Machine | None = None
@@ -68,7 +69,7 @@ class Seen:
     failed: Failed | None = None
 
     def add(self, event: Event) -> None:
-        """Take note of one event."""
+        """Add one event."""
         match event:
             case Stage():
                 self.stage = event
@@ -108,12 +109,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ending:
-    """How the child went, as the parent saw it."""
+    """How the child ended, as the parent saw it."""
 
     status: int
     """Exit status; negative is the signal that ended it."""
     killed_because: str | None = None
-    """Why the parent killed it, if it did: `after two interrupts`, `after 600 s`."""
+    """Why the parent killed it, if it did: `by a second Ctrl-C`, `for not ending within 600 s`."""
     output: str = ""
     """The end of what the child printed."""
 
@@ -173,12 +174,13 @@ def judge(seen: Seen, ending: Ending) -> tuple[Status, str | None]:
     if seen.ended is not None:
         if seen.ended.cause != "stopped":
             return "complete", None
-        return "incomplete", f"Stopped on request {place}, after {_blocks(seen.num_blocks)}."
+        blocks = counted(seen.num_blocks, "timed block")
+        return "incomplete", f"Stopped on request {place}, after {blocks}."
     if ending.killed_because is not None:
         return "incomplete", f"Killed {ending.killed_because}, {place}."
     if ending.status == -signal.SIGKILL:
         return "failed", (
-            f"The child was killed by the system {place}, most likely for want of memory; "
+            f"The child was killed by the system {place}, most likely because memory ran out; "
             "use a smaller batch or model."
         )
     if ending.status < 0:
@@ -207,10 +209,6 @@ def _crash_site(output: str) -> str:
 def _last_line(output: str) -> str:
     lines = output.strip().splitlines()
     return f": {lines[-1].strip().rstrip('.')}" if lines else ""
-
-
-def _blocks(number: int) -> str:
-    return f"{number} timed block{'' if number == 1 else 's'}"
 
 
 def _unbuilt(plan: BenchPlan) -> ScenarioRecord:

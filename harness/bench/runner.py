@@ -1,4 +1,4 @@
-"""Carries out a plan in a child process and comes back with a record, whatever the child does."""
+"""Runs a plan in a child process and returns a record, however the child ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from harness.bench.child_events import Progress
-from harness.bench.interrupts import Interrupts
+from harness.bench.interrupts import Interrupts, signal_words
 from harness.bench.process import ChildProcess
 from harness.bench.run_assembly import Ending, Seen, assemble_record
 from harness.errors import UsageError
@@ -27,7 +27,7 @@ _POLL_S = 0.1
 
 
 def require_timing() -> None:
-    """Raise `UsageError` where no run can be timed: the child is steered as POSIX systems do it."""
+    """Raise `UsageError` where no run can be timed: the child is controlled by POSIX signals."""
     if sys.platform == "win32":
         raise UsageError(
             "Timed and modelled runs need Linux or macOS, and this is Windows: run this command in "
@@ -46,8 +46,8 @@ def run_plan(
     """Measure, and return the record with all raw samples, warm-ups too, in the order taken.
 
     `on_progress` is called as the child tells something; `should_stop` is asked ten times a second.
-    One Ctrl-C, or `should_stop`, ends the run after the present step; a second Ctrl-C kills the
-    child. Pass `interrupts` to learn of a Ctrl-C afterwards, as a sweep over plans must.
+    One Ctrl-C, SIGTERM or SIGHUP, or `should_stop`, ends the run after the present step; a second
+    one kills the child. Pass `interrupts` to learn of them afterwards, as a sweep must.
     `attachments` is filled with the sites behind each arm's sync counts, and with its timeline,
     where they are known.
 
@@ -76,7 +76,7 @@ def _follow(
     on_progress: Callable[[Progress], None] | None,
     should_stop: Callable[[], bool] | None,
 ) -> Ending:
-    """Read what the child tells until it is gone."""
+    """Read what the child reports until it has ended."""
     start_s, interrupts_before = time.monotonic(), interrupts.count
     asked_to_stop, killed_because = False, None
     with ChildProcess(plan) as child:
@@ -91,7 +91,7 @@ def _follow(
             if killed_because is not None:
                 continue
             if num_interrupts > 1:
-                killed_because = "by a second Ctrl-C"
+                killed_because = f"by a second {signal_words(interrupts.last)}"
             elif elapsed_s > plan.kill_after_s:
                 killed_because = f"for not ending within {plan.kill_after_s:.0f} s"
             elif not asked_to_stop and (num_interrupts or (should_stop and should_stop())):

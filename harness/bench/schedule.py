@@ -48,12 +48,12 @@ class Pace:
     _recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_WORST_OF_LAST))
 
     def add(self, block_s: float) -> None:
-        """Take note of one more block."""
+        """Add the time of one more block."""
         self._recent_s.append(block_s)
 
     @property
     def block_s(self) -> float:
-        """The longest of the last blocks: a guess that overruns the budget rarely."""
+        """The longest of the last blocks: an estimate that rarely overruns the budget."""
         return max(self._recent_s, default=self.first_guess_s)
 
 
@@ -72,7 +72,7 @@ class StopRule:
     _next_check: int = 0
 
     def wants_interval(self, num_blocks: int) -> bool:
-        """Whether to look at the intervals now: ever rarer, as each look goes over all samples."""
+        """Whether to look at the intervals now: ever more rarely, as a look reads all samples."""
         if num_blocks < max(self.min_blocks, self._next_check):
             return False
         self._next_check = max(num_blocks + 1, round(num_blocks * _RECHECK_GROWTH))

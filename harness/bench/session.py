@@ -34,7 +34,7 @@ def measure(
     should_stop: Callable[[], bool],
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Carry out a plan and `emit` what is seen, as it is seen; the last event is `Ended`.
+    """Carry out a plan and `emit` events as they happen; the last one is `Ended`.
 
     `should_stop` is asked between steps; `now` gives seconds for the budget. Raises `UsageError`
     for a plan that cannot run here, and whatever the workload raises.
@@ -67,7 +67,7 @@ def _build(
     workload, optimizations = import_object(plan.factory)(plan.spec)
     if workload.device.type != backend.device_type:
         raise UsageError(
-            f"The workload stands on {workload.device.type} but the run is timed on "
+            f"The workload is on {workload.device.type} but the run is timed on "
             f"{plan.device}; give both the same device."
         )
     emit(

@@ -1,4 +1,4 @@
-"""What the bench asks of a device. Everything that differs between devices is behind this door.
+"""What the bench asks of a device. Everything that differs between devices is behind `Backend`.
 
 A CPU, a CUDA device and an emulated one are each a `Backend`; the code that schedules, times and
 compares is the same for all.
@@ -57,19 +57,27 @@ class Backend(Protocol):
         """Whether tensors hold data; without it arms cannot be compared for parity."""
         ...
 
-    def clock(self) -> StepClock: ...
+    def clock(self) -> StepClock:
+        """What times the phases of a step."""
+        ...
 
-    def memory_probes(self) -> tuple[MemoryProbe, ...]: ...
+    def memory_probes(self) -> tuple[MemoryProbe, ...]:
+        """The ways to measure peak memory here; empty where there is none."""
+        ...
 
-    def sync_probe(self) -> SyncProbe | None: ...
+    def sync_probe(self) -> SyncProbe | None:
+        """What counts syncs; `None` on a CPU, which has none."""
+        ...
 
-    def energy_meter(self) -> EnergyMeter | None: ...
+    def energy_meter(self) -> EnergyMeter | None:
+        """What measures energy; `None` where the device has no counter."""
+        ...
 
 
 def open_backend(plan: BenchPlan) -> AbstractContextManager[Backend]:
     """The backend of a plan, active while the workload is built and run.
 
-    Raises `UsageError` for a device that nobody provides or that is not there.
+    Raises `UsageError` for an unknown device, or one that this machine does not have.
     """
     scheme = plan.device.partition(":")[0]
     path = plan.backend or BACKENDS.get(scheme)

@@ -42,7 +42,7 @@ def restore_buffers(model: nn.Module, kept: dict[str, torch.Tensor]) -> None:
 class TrainingState:
     """A copy in host memory of all that a training step changes.
 
-    That is the trainable parameters, the buffers and, where the workload shows its optimizer, the
+    That is the trainable parameters, the buffers and, where the workload exposes its optimizer, the
     optimizer's state. A frozen base model is not copied, so with an adapter this is small.
     """
 
@@ -62,7 +62,7 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put every value back in place; optimizer state that came up since then goes."""
+        """Put every value back in place; optimizer state made since then is removed."""
         for tensor, kept in self._parameters + self._buffers:
             tensor.copy_(kept)
         kept_parameters = {id(parameter) for parameter, _ in self._optimizer_state}

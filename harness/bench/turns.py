@@ -1,4 +1,4 @@
-"""The turns of a run: which arm works now, on which batch, and what its steps took."""
+"""The turns of a run: which arm runs now, on which batch, and how long its steps took."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stopped(Exception):  # noqa: N818 - it is a request, not an error
 
 @dataclass
 class Turns:
-    """One run under way: what it works on, the samples so far, and who is told of them."""
+    """One run in progress: what it works on, the samples so far, and where events are sent."""
 
     plan: BenchPlan
     backend: Backend
@@ -43,7 +43,7 @@ class Turns:
     """Seconds, for the budget."""
     samples: list[Sample] = field(default_factory=list)
     remaining_s: float | None = None
-    """Told with each stage; `None` where it cannot be known."""
+    """Reported with each stage; `None` where it cannot be known."""
 
     @property
     def arm_names(self) -> list[str]:
@@ -90,7 +90,7 @@ class Turns:
         seed_everything(self.plan.seed + block)
 
     def announce(self, stage: StageName, arm: str, block: int | None = None) -> None:
-        """Tell what comes next. Raises `Stopped` where the parent asked to stop."""
+        """Report what comes next. Raises `Stopped` where the parent asked to stop."""
         if self.should_stop():
             raise Stopped
         shown = block if stage == "timing" else None

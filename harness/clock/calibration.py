@@ -1,8 +1,8 @@
 """Measured costs of the machine at hand, kept as a profile that takes the catalogue's place.
 
-A profile holds, for each class of ops, how long it takes over how much it does, and what the host
-pays. `gapless calibrate` makes one in under a minute; it is used from then on wherever the clock
-stands for that device.
+A profile holds the time of each class of ops as a function of its work, and the host's time for a
+call. `gapless calibrate` makes one in under a minute; from then on it is used wherever the clock
+models that device.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.boundary.atomic_files import replace_file
+from harness.boundary.bounded_reads import read_regular
 from harness.clock.costs import Costs, HostTimes, catalogue_costs
 from harness.errors import StoreError
 from harness.record.records import Record
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER_VARIABLE = "GAPLESS_PROFILES"
 """Environment variable that names the folder of profiles."""
+_MAX_PROFILE_BYTES = 16 << 20
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -57,7 +60,7 @@ def save_profile(profile: Profile) -> Path:
     path = profile_folder() / f"{profile.key}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=1))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=1))
     except OSError as error:
         raise StoreError(
             f"The profile cannot be written to {path}: {error.strerror}; set {FOLDER_VARIABLE}."
@@ -71,8 +74,8 @@ def load_profile(key: str) -> Profile | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Profile)
-    except (OSError, msgspec.MsgspecError) as error:
+        return msgspec.json.decode(read_regular(path, _MAX_PROFILE_BYTES), type=Profile)
+    except (OSError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
         raise StoreError(f"{path} is no profile ({error}); make it anew: gapless calibrate.") from (
             error
         )

@@ -1,4 +1,4 @@
-"""Measures what a profile holds: classes of ops at several sizes, and what the host pays."""
+"""Measures what a profile holds: classes of ops at several sizes, and the host's time a call."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _REPEATS = 7
 _COPIES = 32
 _VIEW_SHARE = 0.25
-"""What a view costs the host, in ops."""
+"""Host time of a view over that of another op."""
 _LEAST_S = 0.004
-"""Shortest stretch that is timed at once."""
+"""Shortest time, in seconds, for which calls are repeated and timed together."""
 
 
 class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -1,4 +1,4 @@
-"""What a recording of the virtual clock says: busy, idle, overlap, and what each wait cost."""
+"""What a recording of the virtual clock says: busy, idle, overlap, and what each sync cost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WaitCost:
-    """One wait of the host."""
+    """One sync."""
 
     wait: WaitRow
     exposed_ns: int
-    """Device idle time that is its doing."""
+    """Device idle time that it caused."""
 
     @property
     def blocked_ns(self) -> int:
@@ -41,7 +41,7 @@ class ClockFigures:
     kernels_ns: tuple[int, ...]
     """Time of each kernel."""
     slow_host_ns: int
-    """Idle time that no wait explains: no launch had reached the device yet."""
+    """Idle time that no sync explains: no launch had reached the device yet."""
     waits: tuple[WaitCost, ...]
 
     @property

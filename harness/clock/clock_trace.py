@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.boundary.atomic_files import replace_file
 from harness.errors import StoreError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def write_trace(recording: Recording, path: str | Path, *, device: str) -> Path:
     target = Path(path)
     content = _document(recording, device)
     try:
-        target.write_bytes(_compressed(content) if target.suffix == ".gz" else content)
+        replace_file(target, _compressed(content) if target.suffix == ".gz" else content)
     except OSError as error:
         raise StoreError(
             f"The timeline cannot be written to {target}: {error.strerror}; name another file."

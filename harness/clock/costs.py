@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TILE = 128
 _PROLOGUE = 192
-"""Steps along the inner dimension that a tile's start and end are worth."""
+"""Start and end of a tile, as steps along the inner dimension that take as long."""
 _SPLIT = 512
 """Shortest inner length a product is split into to fill the device."""
 _FLOPS_BOUND = frozenset({"gemm", "grouped_gemm", "attention_forward", "attention_backward",
@@ -79,7 +79,7 @@ class Costs:
     """A copy from or to pageable memory goes through a staging buffer, which the host fills."""
     copy_latency_ns: int = 1_800
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """Measured: class of ops -> (FLOPs or bytes, nanoseconds), rising. They come before rates."""
+    """Measured: class of ops -> (FLOPs or bytes, nanoseconds), rising. They replace rates."""
 
     def kernel_ns(self, work: Work) -> int:
         """Device time of one op; 0 for a view or for no elements."""

@@ -2,11 +2,11 @@
 
 A host that waits while the device works has lost nothing yet. The loss begins when the queue runs
 dry and ends when the first launch made after the sync reaches the device. Of that idle time at
-most the blocked time is the sync's doing: had the host not waited, all it did afterwards would
+most the blocked time is due to the sync: had the host not waited, all it did afterwards would
 have come that much earlier and no more, and what remains would have been idle anyway (host work,
 data loading). Windows of different syncs do not overlap, so the sum never exceeds the idle time.
 
-Traces and the virtual clock are both worked out here. Times are int64 nanoseconds; arrays of syncs
+Traces and the virtual clock share this arithmetic. Times are int64 nanoseconds; arrays of syncs
 and of launches are in time order.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostSyncs:
-    """When the host waited: one entry a sync."""
+    """When the host waited: one entry for each sync."""
 
     start: Int64
     end: Int64
@@ -53,7 +53,7 @@ class LaunchTimes:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """One entry a sync: when idle time may be its doing."""
+    """One entry for each sync: when idle time may be due to it."""
 
     low: Int64
     high: Int64
@@ -84,14 +84,14 @@ def find_windows(syncs: HostSyncs, launches: LaunchTimes, device_end: int) -> Wi
 
 @dataclass(frozen=True, slots=True)
 class ExposedTime:
-    """One entry a sync."""
+    """One entry for each sync."""
 
     low: Int64
     """Where its window begins, without what earlier syncs have taken."""
     idle: Int64
     """Idle time in its window."""
     exposed: Int64
-    """Part of it that is the sync's doing."""
+    """Part of it that is due to the sync."""
 
     def moments(self, idle: Intervals) -> Intervals:
         """The exposed time itself, of the `idle` time that it was found in."""

@@ -24,7 +24,7 @@ class Intervals:
 
     @classmethod
     def empty(cls) -> Intervals:
-        """No time at all."""
+        """The empty set."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod

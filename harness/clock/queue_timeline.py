@@ -98,7 +98,7 @@ class _CopyEngine:
 
 
 class Timeline:
-    """The clock hands: where the host is, and when each stream and engine is free."""
+    """The state of the clock: where the host is, and when each stream and engine is free."""
 
     def __init__(self, times: QueueTimes, *, blocking: bool = False) -> None:
         """`blocking`: the host waits for each kernel, as a CPU that computes itself does."""
@@ -129,7 +129,7 @@ class Timeline:
         self._events[event] = max(self._tails.get(stream, 0), self.host_ns + self.times.latency_ns)
 
     def wait(self, stream: int, event: int) -> None:
-        """Later work of `stream` starts after the event's last record; never recorded, at once."""
+        """Make later work of `stream` start after the event's last record, if it has one."""
         reached = self._events.get(event, 0)
         if reached > self._tails.get(stream, 0):
             self._tails[stream] = reached
@@ -158,12 +158,12 @@ class Timeline:
     # ---- recording
 
     def start_recording(self) -> Recording:
-        """Keep what happens from now on."""
+        """Record what happens from now on."""
         self.recording = Recording(self.host_ns, self.times.latency_ns)
         return self.recording
 
     def stop_recording(self) -> Recording:
-        """Keep no more. Raises `RuntimeError` where nothing was recorded."""
+        """Stop recording. Raises `RuntimeError` where no recording was started."""
         recording, self.recording = self.recording, None
         if recording is None:
             raise RuntimeError("no recording was started")

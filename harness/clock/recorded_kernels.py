@@ -7,7 +7,6 @@ tensors of the recorded shapes, which gives its result's shape, and so its work.
 from __future__ import annotations
 
 import ast
-import gzip
 import json
 import statistics
 from collections import defaultdict
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.boundary.bounded_reads import gunzip, read_regular
 from harness.clock.op_work import Work, work_of
 from harness.errors import UsageError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from harness.clock.costs import Costs
 
+_MAX_TRACE_BYTES = 512 << 20
 _DTYPES = {
     "c10::BFloat16": torch.bfloat16, "c10::Half": torch.float16, "float": torch.float32,
     "double": torch.float64, "long int": torch.int64, "long": torch.int64, "int": torch.int32,
@@ -56,14 +57,14 @@ class ClassError:
 
 
 def recorded_ops(path: str | Path) -> list[RecordedOp]:
-    """The ops of a trace whose work can be worked out. Raises `UsageError` for another file."""
+    """The ops of a trace whose work is known. Raises `UsageError` where the file is no trace."""
     source = Path(path)
     try:
-        content = source.read_bytes()
+        content = read_regular(source, _MAX_TRACE_BYTES)
         if source.suffix == ".gz":
-            content = gzip.decompress(content)
+            content = gunzip(content, _MAX_TRACE_BYTES)
         events = json.loads(content)["traceEvents"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{path} cannot be read as a trace ({error}); give a Kineto file."
         ) from error

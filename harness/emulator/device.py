@@ -27,6 +27,7 @@ from harness.emulator.cuda.private_backend import emulated_device, set_available
 from harness.emulator.cuda.process_groups import patch_process_groups
 from harness.emulator.cuda.safe_interrupts import interrupts_at_safe_places
 from harness.emulator.cuda.stand_ins import stand_ins
+from harness.emulator.cuda.torch_modes import modes_kept
 from harness.emulator.dispatch.derivatives import patch_derivatives
 from harness.emulator.dispatch.dispatcher import Dispatcher
 from harness.emulator.dispatch.observers import Observers
@@ -161,6 +162,7 @@ class EmulatedDevice:
         if "torch._dynamo" in sys.modules:
             exits.enter_context(torch.compiler.set_stance("force_eager"))
         exits.enter_context(self.dispatcher)
+        exits.enter_context(modes_kept())
 
     def _run_thread(self, original: Callable[[threading.Thread], None], thread: Any) -> None:
         with torch.autograd.set_multithreading_enabled(False), self.dispatcher:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot, leave_out
+from harness.findings.rule import Advice, Location, Rule, leave_out
 from harness.record.finding import Finding, severity_of
 
 if TYPE_CHECKING:
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from harness.record.audit_report import AuditReport
 
-_UNLESS = "Once, between training and evaluation, it is right."
+_UNLESS = "It is right where it happens once, between training and evaluation."
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
         "Freeing the cache waits for the device, and the next step pays for allocating again.",
         (
-            leave_out(spot, "empty_cache()", "empty_cache"),
+            leave_out(location, "empty_cache()", "empty_cache"),
             'PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"',
         ),
         _UNLESS,
@@ -41,7 +41,7 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
             ranked_by=ranked_by,
             confidence="medium",
             why=f"{calls.api} runs in every step and waits for the device: the allocator gives "
-            "memory back because it is short of it, or is told to.",
+            "memory back because it runs short of it, or because the code asks it to.",
             instead=('PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"',),
             unless=_UNLESS,
             count_per_step=per_step,

@@ -1,10 +1,10 @@
-"""An output as large as the data says: the host waits for the size before it can allocate."""
+"""An output whose size depends on data: the host waits for the size before it can allocate."""
 
 from __future__ import annotations
 
 import ast
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import call_name, expression, receiver
 from harness.record.sync_kinds import SyncKind
 
@@ -13,43 +13,43 @@ _WITH_SIZE = {
     "one_hot": "num_classes=num_classes",
 }
 _UNLESS = (
-    "Where the number of rows saved is worth more than one wait, compute it once and reuse it."
+    "Where leaving out rows saves more than a sync costs, compute the indices once and reuse them."
 )
 
 
-def _advise(spot: Spot) -> Advice:
-    op = spot.site.op.removeprefix("aten::")
-    if any(site.kind == SyncKind.BOOL_MASK_INDEX for site in spot.sites):
-        return _mask(spot)
+def _advise(location: Location) -> Advice:
+    op = location.site.op.removeprefix("aten::")
+    if any(site.kind == SyncKind.BOOL_MASK_INDEX for site in location.sites):
+        return _mask(location)
     return Advice(
-        f"`{op}` must know its data before its output has a size, so the host waits for it.",
-        _sized(spot, op),
+        f"The size of the output of `{op}` depends on its data, so the host waits for it.",
+        _sized(location, op),
         _UNLESS,
     )
 
 
-def _mask(spot: Spot) -> Advice:
-    if spot.site.op == "aten::masked_scatter_backward":
+def _mask(location: Location) -> Advice:
+    if location.site.op == "aten::masked_scatter_backward":
         return Advice(
             "The gradient of masked_scatter selects by the mask, and waits for the number of rows.",
             ("# positions from the collator: h = h.index_copy(0, positions, features)",),
             _UNLESS,
         )
-    again = "; the gradient does it again" if _in_backward(spot) else ""
+    again = "; the gradient does it again" if _in_backward(location) else ""
     why = f"A boolean mask is turned into indices, whose number the host waits for{again}."
-    written = _written_by_mask(spot)
+    written = _written_by_mask(location)
     if written is not None:
         return Advice(
             why,
             (written, "# mask[..., None] where the tensor has dimensions that the mask lacks"),
-            "A Python number in its place, x[mask] = 0.0, waits for nothing.",
+            "A Python number in its place, x[mask] = 0.0, needs no sync.",
         )
     mask = "mask"
-    if spot.statement is not None:
+    if location.statement is not None:
         mask = next(
             (
                 ast.unparse(n.slice)
-                for n in spot.statement.expressions()
+                for n in location.statement.expressions()
                 if isinstance(n, ast.Subscript) and not isinstance(n.slice, ast.Slice)
             ),
             mask,
@@ -59,20 +59,20 @@ def _mask(spot: Spot) -> Advice:
     return Advice(
         why,
         (
-            f"loss = (values * {mask}).sum() / {mask}.sum()  # weigh instead of selecting",
-            f"rows = {mask}.nonzero()  # or once per step: integer indexing waits for nothing",
+            f"loss = (values * {mask}).sum() / {mask}.sum()  # weight instead of selecting",
+            f"rows = {mask}.nonzero()  # or once per step: integer indexing needs no sync",
         ),
         _UNLESS,
     )
 
 
-def _in_backward(spot: Spot) -> bool:
-    return any(site.phase == "backward" for site in spot.sites)
+def _in_backward(location: Location) -> bool:
+    return any(site.phase == "backward" for site in location.sites)
 
 
-def _written_by_mask(spot: Spot) -> str | None:
+def _written_by_mask(location: Location) -> str | None:
     """`x = torch.where(mask, value, x)` for `x[mask] = value`."""
-    node = spot.statement.node if spot.statement is not None else None
+    node = location.statement.node if location.statement is not None else None
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     target = node.targets[0]
@@ -82,8 +82,8 @@ def _written_by_mask(spot: Spot) -> str | None:
     return f"{x} = torch.where({mask}, {value}, {x})"
 
 
-def _sized(spot: Spot, op: str) -> tuple[str, ...]:
-    statement = spot.statement
+def _sized(location: Location, op: str) -> tuple[str, ...]:
+    statement = location.statement
 
     def change(node: ast.expr) -> ast.expr | None:
         name = call_name(node)

@@ -1,7 +1,7 @@
-"""What must go on happening where advice takes a read, a copy or a print away.
+"""Side effects that must remain where advice removes a read, a copy or a print.
 
-Advice may drop what waits. A call next to it, such as an update in place or the clipping of
-gradients, stays: source tells which calls may do more than give a value, and these are kept.
+Advice may drop what makes the host wait. A call on the same line that may do more than give a
+value, such as an update in place or the clipping of gradients, is kept.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ CALCULATIONS = CONVERSIONS | {
     "join", "len", "log", "max", "mean", "memory_allocated", "min", "norm", "perf_counter", "repr",
     "round", "sqrt", "std", "str", "sum", "time", "var",
 }  # fmt: skip
-"""Calls whose result alone matters: one that nobody looks at need not be made."""
+"""Calls without side effects: one whose result is not used need not be made."""
 _UPDATES = frozenset(
     {"add", "append", "backward", "extend", "pop", "step", "update", "write", "zero_grad"}
 )
 _AS_A_WHOLE = (
     ast.BoolOp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.ListComp, ast.SetComp,
 )  # fmt: skip
-"""Expressions that evaluate their parts once, often or not at all."""
+"""Expressions that may evaluate their parts several times or not at all."""
 _EFFECTS = (ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 
 
 def effects(node: ast.AST | None, harmless: frozenset[str] = CONVERSIONS) -> Iterator[ast.expr]:
-    """The outermost expressions in `node` that may do more than give a value.
+    """The outermost expressions in `node` that may have side effects.
 
-    Any call may, save those by a name in `harmless`.
+    Any call may have them, except those of a name in `harmless`.
     """
     if node is None or isinstance(node, ast.Lambda):
         return
@@ -76,8 +76,8 @@ def updates(statement: Statement) -> bool:
     )
 
 
-def may_be_in_vain(node: ast.expr) -> bool:
-    """Whether only tensors' own methods are called in `node`, and none that works in place."""
+def may_be_discarded(node: ast.expr) -> bool:
+    """Whether `node` calls only methods of tensors, none in place, so that it may run unused."""
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     return not any(
         _is_update(call_name(call)) or not isinstance(call.func, ast.Attribute) for call in calls

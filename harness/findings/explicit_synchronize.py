@@ -1,18 +1,20 @@
-"""A synchronise that somebody wrote."""
+"""An explicit synchronise in the code."""
 
 from __future__ import annotations
 
-from harness.findings.rule import Advice, Rule, Spot, leave_out
+from harness.findings.rule import Advice, Location, Rule, leave_out
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
-        "The host waits until the device has nothing left to do.",
+        "The host waits until the device has finished all queued work.",
         (
-            leave_out(spot, "the synchronise", "synchronize", "current_stream", "default_stream"),
+            leave_out(
+                location, "the synchronise", "synchronize", "current_stream", "default_stream"
+            ),
             "# to order two streams: stream.wait_stream(other); to time: CUDA events",
         ),
-        "At the end of a measurement, or before memory is handed to another library, it is right.",
+        "It is right at the end of a measurement, or before memory is handed to another library.",
     )
 
 

@@ -144,7 +144,7 @@ def _foreign_finders(
 
 
 def _with_polling_of_trace(report: AuditReport) -> list[Site]:
-    """The sites; of a trace those are polled that are read often within one call."""
+    """The sites; in a trace, those that are read often within one call count as polled."""
     polled = {loop.site for loop in report.trace.polling} if report.trace is not None else set()
     return [
         msgspec.structs.replace(site, kind=SyncKind.EXPERT_POLL) if number in polled else site

@@ -1,4 +1,4 @@
-"""A small tensor made on the host in each step and copied to the device, which waits."""
+"""A small tensor made on the host in each step and copied to the device, which blocks the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from harness.findings.effects import CALCULATIONS, bound, effects
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import call_name, expression, receiver
 from harness.record.sync_kinds import SyncKind
 
@@ -96,8 +96,8 @@ def _is_computed(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
-def _advise(spot: Spot) -> Advice:
-    attribute = _moved_attribute(spot.statement)
+def _advise(location: Location) -> Advice:
+    attribute = _moved_attribute(location.statement)
     if attribute is not None:
         return Advice(
             f"`self.{attribute}` is a plain attribute, so it stays on the host and is copied in "
@@ -106,20 +106,20 @@ def _advise(spot: Spot) -> Advice:
                 f'self.register_buffer("{attribute}", {attribute}, persistent=False)  # __init__',
                 f"# forward: use self.{attribute} as it is",
             ),
-            "A module that runs once per step and overlaps with the step before loses little.",
+            "A module that runs once per step and overlaps with the previous step loses little.",
         )
-    pinned = _pinned(spot.statement)
+    pinned = _pinned(location.statement)
     if pinned is not None:
         return Advice(
-            "The tensor is made on the host in each step and copied with a wait.",
+            "The tensor is made on the host in each step, and its copy blocks the host.",
             (pinned,),
             "A few bytes once a step cost little; what differs in each step has to be copied.",
         )
     return Advice(
-        "The tensor is made on the host and copied with a wait, each time.",
+        "The tensor is made on the host each time, and its copy blocks the host.",
         (
-            *_once(spot.statement),
-            "# a single number: torch.full((), value, device=device) waits for nothing",
+            *_once(location.statement),
+            "# a single number: torch.full((), value, device=device) needs no sync",
         ),
         "Data that differs in every step has to be copied: pin it and pass non_blocking=True.",
     )

@@ -1,4 +1,4 @@
-"""Lines of libraries that are known: what their user can pass or set, instead of editing them."""
+"""Known lines of libraries: what a user can pass or set instead of editing the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPERTS = ('model.set_experts_implementation("grouped_mm")',)
 KNOWN_LINES: tuple[KnownLine, ...] = (
     KnownLine(
         "transformers/models/", r"Experts\.forward$", _EXPERTS,
-        "With few experts that each compute long, the reads hide behind the matmuls; and below "
+        "With a few large experts the reads hide behind the matmuls; and below "
         "compute capability 9.0 the grouped matmul reads its offsets once itself.",
     ),
     KnownLine(
@@ -39,8 +39,8 @@ KNOWN_LINES: tuple[KnownLine, ...] = (
             "# nothing padded: leave attention_mask out; one read a forward, not one a layer",
             "# packed: build the mask in the collator and pass it as a 4-D attention_mask",
         ),
-        "One read at the start of a forward finds the device busy with the step before and delays "
-        "only the first launches; it matters for short steps.",
+        "At one read at the start of a forward the device is still busy with the previous step, so "
+        "only the first launches are delayed; it matters for short steps.",
     ),
     KnownLine(
         "transformers/integrations/sdpa_attention", "",

@@ -1,4 +1,4 @@
-"""No wait to blame: the device idles because the host cannot launch kernels fast enough."""
+"""The device idles without a sync, because the host cannot launch kernels fast enough."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LEAST_IDLE = 0.2
 _LEAST_SMALL = 0.5
 """Share of kernels that take less time than a launch."""
 _LEAST_MODELLED_KERNELS = 500
-"""In a step that is modelled: a toy of fewer kernels says nothing about a real model."""
+"""Fewest kernels of a modelled step: a smaller model says nothing about a real one."""
 
 
 def find(report: AuditReport) -> Iterator[Finding]:
-    """At most one: about the whole step, where there is a timeline to tell by."""
+    """At most one finding, on the whole step; none without a timeline."""
     time, kernels = report.timeline, _kernels(report)
     if kernels is None or time.idle_slow_host_ms is None or not time.span_ms:
         return
@@ -51,7 +51,7 @@ def find(report: AuditReport) -> Iterator[Finding]:
             "A model smaller than the one you train looks launch-bound: audit the real size with "
             "--shapes. Launch costs are typical ones; gapless calibrate measures a GPU's own."
             if modelled
-            else "A profiler with stacks slows the host down by itself; look at a trace without."
+            else "Profiling with stacks slows the host down; look at a trace without stacks."
         ),
         count_per_step=num_kernels,
         exposed_ms=time.idle_slow_host_ms / steps,
@@ -65,7 +65,7 @@ def _kernels(report: AuditReport) -> SmallKernels | None:
 
 
 def _num_kernels(report: AuditReport, kernels: SmallKernels) -> float:
-    """In one step: what is modelled is one step, a trace may hold several."""
+    """Kernels in one step: the model covers one step, a trace may hold several."""
     steps = (report.steps or 1) if report.trace is not None else 1
     return (kernels.num_kernels or 0) / steps
 
@@ -73,6 +73,6 @@ def _num_kernels(report: AuditReport, kernels: SmallKernels) -> float:
 def _why(idle: float, kernels: SmallKernels, *, modelled: bool) -> str:
     by_model = "By the emulator's clock the device idles" if modelled else "The device idles"
     return (
-        f"{by_model} {idle:.0%} of the time with no wait to blame, and {kernels.count_share:.0%} "
-        "of its kernels take less time than their launch."
+        f"{by_model} {idle:.0%} of the time without a sync as the cause, and "
+        f"{kernels.count_share:.0%} of its kernels take less time than their launch."
     )

@@ -1,4 +1,4 @@
-"""One module path for many: what repeated layers have in common."""
+"""One module path for all layers that are repeated."""
 
 from __future__ import annotations
 

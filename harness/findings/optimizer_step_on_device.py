@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
         "The optimizer's step counters were moved to the device, by loading or offloading its "
         "state, and are read once per parameter.",
@@ -15,7 +15,7 @@ def _advise(spot: Spot) -> Advice:
             "# or make the optimizer with fused=True",
         ),
         "A fused or capturable optimizer wants them on the device and does not read them.",
-        confidence="high" if spot.sites else "medium",
+        confidence="high" if location.sites else "medium",
     )
 
 

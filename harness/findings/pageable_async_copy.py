@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
         "The copy asks not to block, but its memory is pageable, so the driver copies it through a "
         "staging buffer and overlaps nothing.",
         ("DataLoader(..., pin_memory=True)  # or x.pin_memory() once, where x is made",),
         "A tensor that is used once is not worth pinning: pinning copies it, too.",
-        confidence="medium" if spot.statement is None else "high",
+        confidence="medium" if location.statement is None else "high",
     )
 
 

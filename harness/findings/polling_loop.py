@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _UNLESS = "With two or three large experts the reads hide behind the matmuls."
 
 
-def _advise(spot: Spot) -> Advice:
-    if spot.statement is None or not spot.statement.loops:
+def _advise(location: Location) -> Advice:
+    if location.statement is None or not location.statement.loops:
         return Advice(
             "The same small read is made again and again inside one call, and the host waits each "
             "time.",
@@ -24,7 +24,7 @@ def _advise(spot: Spot) -> Advice:
             _UNLESS,
             confidence="medium",
         )
-    choices, loop = _polled(spot.statement)
+    choices, loop = _polled(location.statement)
     return Advice(
         f"Each turn of `for {loop}` asks the device which rows belong to it, so the host waits "
         "once or more per expert and layer.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.clock.calibration import costs_for
 from harness.clock.gpus import find_gpu
+from harness.counts import counted
 from harness.findings.effects import updates
 from harness.findings.known_libraries import known_line
 from harness.findings.module_paths import common_path
@@ -29,9 +30,9 @@ _READ = "aten::_local_scalar_dense"
 
 
 def find(report: AuditReport, left: list[Site]) -> Iterator[Finding]:
-    """One finding for each line whose value is computed again; takes away the waits it explains.
+    """One finding for each line whose value is computed again; removes the syncs it explains.
 
-    Uploads of lasting host tensors are left to the kind that says how to keep them on the device.
+    Uploads of a host tensor that lives on are left to `host-built-tensor`.
     """
     groups = [g for g in report.redundant_groups if g.ops != _UPLOAD]
     for same in _by_place(groups):
@@ -126,7 +127,7 @@ def _launch_ms(report: AuditReport, groups: Sequence[RedundantGroup]) -> float |
 
 
 def _lost(report: AuditReport, launch_ms: float | None) -> float | None:
-    """The part of it that the device waits for: no more than it waits for a slow host at all."""
+    """The part of it in which the device idles: at most its idle time due to a slow host."""
     slow_ms = report.timeline.idle_slow_host_ms
     if launch_ms is None or slow_ms is None:
         return None
@@ -138,14 +139,12 @@ def _why(groups: Sequence[RedundantGroup]) -> str:
     ops = ", ".join(op.removeprefix("aten::").strip("_") for op in first.ops[:4])
     more = "" if len(first.ops) <= 4 else f" and {len(first.ops) - 4} more"
     if first.across_steps:
-        return (
-            f"Computed once, but in each step anew ({ops}{more}), from buffers and constants alone."
-        )
-    times = f"{first.size} times" + (f" in each of {len(groups)} places" if groups[1:] else "")
-    waits = sum(group.syncs for group in groups)
-    often = "once" if waits == 1 else f"{waits:g} times"
-    waiting = f", and the repeats wait {often} per step" if waits else ""
-    one = waits <= sum(group.size - 1 for group in groups)
+        return f"Computed again in every step ({ops}{more}), from buffers and constants alone."
+    times = counted(first.size, "time")
+    times += f" in each of {counted(len(groups), 'place')}" if groups[1:] else ""
+    syncs = sum(group.syncs for group in groups)
+    waiting = f", and the repeats cause {counted(syncs, 'sync')} per step" if syncs else ""
+    one = syncs <= sum(group.size - 1 for group in groups)
     same = "The same value is" if one else "The same values are"
     return f"{same} computed {times} ({ops}{more}) from equal inputs{waiting}."
 
@@ -176,12 +175,10 @@ def _assigned(statement: Statement | None) -> str | None:
 
 def _unless(group: RedundantGroup) -> str:
     if group.across_steps:
-        return (
-            "Lengths differ from batch to batch: a cache by shape grows, and a few kernels do not."
-        )
+        return "Where lengths vary by batch, a cache by shape grows for the sake of a few kernels."
     if group.syncs:
-        return "Two layers save one wait."
-    return "No wait is involved: it costs the kernels alone, which a compiler may fuse away."
+        return "With two layers it saves one sync."
+    return "No sync is involved: only kernels are saved, which a compiler may fuse away."
 
 
 def _uploads_of_trace(report: AuditReport) -> Iterator[Finding]:
@@ -199,10 +196,11 @@ def _uploads_of_trace(report: AuditReport) -> Iterator[Finding]:
             severity=severity,
             ranked_by=ranked_by,
             confidence="low",
-            why=f"{upload.count_per_step:g} uploads of {upload.bytes_per_copy} bytes and one shape "
-            f"come from {upload.where} in each step: likely the same data, layer by layer.",
+            why=f"{counted(upload.count_per_step, 'upload')} of one shape and "
+            f"{counted(upload.bytes_per_copy, 'byte')} in each step at {upload.where}: likely the "
+            "same data, layer by layer.",
             instead=("# upload once per batch, before the first layer, and pass the tensor on",),
-            unless="The trace does not show the data; look whether it differs.",
+            unless="The trace does not show the data; check whether it differs.",
             function=upload.where,
             count_per_step=upload.count_per_step,
             blocked_ms=upload.total_ms / steps,

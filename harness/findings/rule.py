@@ -1,4 +1,4 @@
-"""What a kind of finding is made of: which waits it claims, and what it says about them."""
+"""What a kind of finding is made of: which syncs it claims, and its advice on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
     confidence: Confidence = "high"
 
 
-class Spot(NamedTuple):
+class Location(NamedTuple):
     """Sites that make one finding, the line that causes them, and its statement."""
 
     sites: Sequence[Site]
@@ -50,22 +50,22 @@ class Spot(NamedTuple):
 
     @property
     def site(self) -> Site:
-        """The site with the most waits."""
+        """The site with the most syncs."""
         return max(self.sites, key=lambda site: site.count_per_step * site.syncs_per_call)
 
 
-def leave_out(spot: Spot, what: str, *calls: str) -> str:
+def leave_out(location: Location, what: str, *calls: str) -> str:
     """Advice to do without `what`, such as `the synchronise`, in words that delete nothing else.
 
     The whole line may go only where it is the user's and does nothing but make one of `calls`.
     """
-    if spot.in_library:
+    if location.in_library:
         return f"# a library's line: look for its option to leave {what} out, or tell its authors"
-    if spot.statement is None:
+    if location.statement is None:
         return f"# where the code is yours: drop {what}"
-    if is_only(spot.statement, *calls):
-        return f"# delete: {spot.statement.text()}"
-    return f"# drop {what}, and keep the rest of: {spot.statement.text()}"
+    if is_only(location.statement, *calls):
+        return f"# delete: {location.statement.text()}"
+    return f"# drop {what}, and keep the rest of: {location.statement.text()}"
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ class Rule:
     """One kind of finding."""
 
     kind: str
-    advise: Callable[[Spot], Advice]
+    advise: Callable[[Location], Advice]
     sites: frozenset[SyncKind] | None = None
     """Kinds of syncs it may claim; `None` for those that name this finding as theirs."""
     claims: Callable[[Site, Statement | None], bool] | None = None
-    """Which of those waits it does claim; `None` for all."""
+    """Which of those syncs it does claim; `None` for all."""
     companions: frozenset[SyncKind] = field(default_factory=frozenset)
-    """Kinds of waits that it takes along where they are in one function with one it claims."""
+    """Kinds of syncs that it claims too, in a function in which it claims another one."""
     by_function: bool = False
     """One finding for each function; else for each line."""
 
     def find(self, report: AuditReport, left: list[Site]) -> Iterator[Finding]:
-        """The findings among the sites that are `left`; takes away what it claims."""
+        """The findings among the sites in `left`; removes those that it claims from the list."""
         places = {index: cause_of(site) for index, site in enumerate(left)}
         statements = {
             index: None if file is None or line is None else statement_at(file, line)
@@ -110,15 +110,17 @@ class Rule:
             groups[(file, function if self.by_function else line, *where)].append(index)
         for indices in groups.values():
             file, line, function = places[indices[0]]
-            spot = Spot([left[i] for i in indices], file, line, function, statements[indices[0]])
-            yield finding_of(report, self.kind, spot, self.advise(spot))
+            location = Location(
+                [left[i] for i in indices], file, line, function, statements[indices[0]]
+            )
+            yield finding_of(report, self.kind, location, self.advise(location))
         left[:] = [site for index, site in enumerate(left) if index not in claimed]
 
 
 def cause_of(site: Site) -> tuple[str | None, int | None, str | None]:
-    """File, line and function that would have to change: the library's, where it is one's.
+    """File, line and function that would have to change: those of the library that caused the sync.
 
-    torch's own lines are not for changing; there it is the line that called them.
+    Lines of torch itself are not to be changed; for them it is the line that called torch.
     """
     if site.library is not None and "/torch/" not in site.library.replace("\\", "/"):
         where, _, function = site.library.partition(" ")
@@ -128,10 +130,10 @@ def cause_of(site: Site) -> tuple[str | None, int | None, str | None]:
     return site.file, site.line, site.function
 
 
-def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Finding:
-    """The finding of one spot. Lines of libraries that are known get the advice made for them."""
-    known = known_line(spot.file, spot.function)
-    sites = spot.sites
+def finding_of(report: AuditReport, kind: str, location: Location, advice: Advice) -> Finding:
+    """The finding at a location. Known lines of libraries get the advice in `known_libraries`."""
+    known = known_line(location.file, location.function)
+    sites = location.sites
     syncs = sum(site.count_per_step * site.syncs_per_call for site in sites)
     exposed, blocked = _sum(s.exposed_ms for s in sites), _sum(s.blocked_ms for s in sites)
     steps = report.steps or 1
@@ -146,11 +148,11 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
         why=advice.why,
         instead=known.instead if known else advice.instead,
         unless=known.unless if known and known.unless else advice.unless,
-        file=spot.file,
-        line=spot.line,
+        file=location.file,
+        line=location.line,
         lines=tuple(lines),
-        code=_code(spot),
-        function=spot.function,
+        code=_code(location),
+        function=location.function,
         module=common_path(s.module for s in sites if s.module is not None),
         phases=tuple(dict.fromkeys(site.phase for site in sites)),
         count_per_step=sum(site.count_per_step for site in sites),
@@ -162,10 +164,10 @@ def finding_of(report: AuditReport, kind: str, spot: Spot, advice: Advice) -> Fi
     )
 
 
-def _code(spot: Spot) -> str | None:
-    if spot.statement is not None:
-        return spot.statement.text()
-    return spot.site.code
+def _code(location: Location) -> str | None:
+    if location.statement is not None:
+        return location.statement.text()
+    return location.site.code
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, TypeGuard
 
-from harness.findings.effects import CALCULATIONS, bound, effects, may_be_in_vain
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.effects import CALCULATIONS, bound, effects, may_be_discarded
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import call_name, expression, receiver
 from harness.record.sync_kinds import SyncKind
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _READS = ("item", "float", "int", "bool", "tolist")
 _WRITERS = frozenset({"print", "write", "debug", "info", "warning", "error", "set_postfix"})
 _LATER = (
-    "A read whose wait the next blocking call would inherit costs nothing, such as one at the end "
-    "of a step that must wait anyway."
+    "A read costs nothing where the next blocking call would wait as long instead, such as at the "
+    "end of a step that must wait anyway."
 )
 
 
-def _advise(spot: Spot) -> Advice:
-    kinds = {site.kind for site in spot.sites}
-    statement = spot.statement
+def _advise(location: Location) -> Advice:
+    kinds = {site.kind for site in location.sites}
+    statement = location.statement
     if SyncKind.PER_PARAM_SCALAR_READ in kinds:
         return _per_parameter(statement)
     if SyncKind.PRINT_TENSOR in kinds:
@@ -54,7 +54,7 @@ def _per_parameter(statement: Statement | None) -> Advice:
             f"norms = torch._foreach_norm([p.grad for p in {over} if p.grad is not None])",
             "total = torch.linalg.vector_norm(torch.stack(norms))  # stays on the device",
         ),
-        "One read of the total at the end costs one wait.",
+        "One read of the total at the end costs one sync.",
     )
 
 
@@ -62,11 +62,11 @@ def _print(
     statement: Statement | None,
     why: str = "The host waits for everything queued before it can write this line.",
 ) -> Advice:
-    return Advice(why, _rarely(statement), "Printing once in many steps costs nothing.")
+    return Advice(why, _rarely(statement), "Printing once in many steps costs next to nothing.")
 
 
 def _rarely(statement: Statement | None) -> tuple[str, ...]:
-    """The text made in one step of many, and all else that the line does in each."""
+    """The text is made in one step of many, and all else that the line does in each."""
     if statement is None:
         return ("if step % 100 == 0:", "    print(...)")
     node = statement.node
@@ -113,7 +113,7 @@ def _branch(statement: Statement | None) -> Advice:
         chosen = f"failed |= {_failure(node)}  # a flag on the device"
     elif isinstance(node, ast.If) and isinstance(last, ast.Break | ast.Return | ast.Continue):
         chosen = _in_some_turns(statement, node)
-        host = "# long turns: copy it with non_blocking=True, and read it a turn later"
+        host = "# long iterations: copy it with non_blocking=True, and read it one iteration later"
     elif (where := _where(node)) is not None:
         chosen = where
     else:
@@ -122,20 +122,20 @@ def _branch(statement: Statement | None) -> Advice:
         f"Python asks for the value of {f'`{test}`' if test else 'a tensor'}, so the host waits "
         "for all that is queued.",
         (chosen, host),
-        "A branch that saves far more device work than the wait costs is right as it is.",
+        "A branch that saves far more device work than the sync costs is right as it is.",
         confidence="medium",
     )
 
 
 def _where(node: ast.stmt | None) -> str | None:
     """`x = torch.where(test, value, x)` for a body that sets one name to a value that may as well
-    be computed in vain."""
+    be computed and not used."""
     if not isinstance(node, ast.If) or node.orelse or len(node.body) != 1:
         return None
     only = node.body[0]
     if not isinstance(only, ast.Assign) or not isinstance(only.targets[0], ast.Name):
         return None
-    if not may_be_in_vain(only.value):
+    if not may_be_discarded(only.value):
         return None
     name, value, test = only.targets[0].id, ast.unparse(only.value), ast.unparse(node.test)
     return f"{name} = torch.where({test}, {value}, {name})  # both sides are computed"
@@ -144,10 +144,12 @@ def _where(node: ast.stmt | None) -> str | None:
 def _in_some_turns(statement: Statement | None, node: ast.If) -> str:
     turn = _turn(statement)
     if any(True for _ in effects(node.test, CALCULATIONS)):
-        return f"# call in every turn what the test calls; look at its result if {turn} % 8 == 7"
+        return (
+            f"# call in every iteration what the test calls; look at its result if {turn} % 8 == 7"
+        )
     test = ast.unparse(node.test)
     asked = f"({test})" if isinstance(node.test, ast.BoolOp) else test
-    return f"if {turn} % 8 == 7 and {asked}: ...  # in every eighth turn"
+    return f"if {turn} % 8 == 7 and {asked}: ...  # in every eighth iteration"
 
 
 def _failure(node: ast.If | ast.Assert) -> str:

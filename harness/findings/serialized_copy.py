@@ -1,11 +1,12 @@
-"""A copy that nothing runs beside: the host waits for it, and compute waits behind it."""
+"""A copy that overlaps with nothing: the host waits for it, and compute starts only after it."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.counts import counted
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import call_name, expression, receiver
 from harness.record.finding import Finding, severity_of
 from harness.record.sync_kinds import SyncKind
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
     from harness.record.audit_report import AuditReport
 
 
-def _advise(spot: Spot) -> Advice:
-    site = spot.site
-    if site.kind == SyncKind.D2H_COPY and (together := _all_at_once(spot.statement)) is not None:
+def _advise(location: Location) -> Advice:
+    site = location.site
+    if (
+        site.kind == SyncKind.D2H_COPY
+        and (together := _all_at_once(location.statement)) is not None
+    ):
         return Advice(
-            "Each of several small tensors is copied to the host by itself, and each copy waits.",
+            "Each of several small tensors is copied by itself, and each copy blocks the host.",
             (together,),
             "One copy at the end of a step that must wait anyway costs nothing more.",
         )
     if site.kind == SyncKind.D2H_COPY:
         return Advice(
             "The copy to the host waits for all that is queued before it.",
-            (_with_flag(spot.statement) or 'host = x.to("cpu", non_blocking=True)',
+            (_with_flag(location.statement) or 'host = x.to("cpu", non_blocking=True)',
              "ready = torch.cuda.Event(); ready.record()  # ready.synchronize() before it is read"),
             "A copy at the end of a step that must wait anyway costs nothing more.",
         )  # fmt: skip
@@ -39,10 +43,10 @@ def _advise(spot: Spot) -> Advice:
         first = "# the memory is pinned already"
         why = "The memory is pinned, yet the copy asks the host to wait for it."
     return Advice(
-        why + _unread(spot),
-        (first, _with_flag(spot.statement) or "batch = batch.to(device, non_blocking=True)"),
+        why + _unread(location),
+        (first, _with_flag(location.statement) or "batch = batch.to(device, non_blocking=True)"),
         "A few kilobytes at the start of a step cost little where the device still works on the "
-        "step before.",
+        "previous step.",
     )
 
 
@@ -63,9 +67,9 @@ def _all_at_once(statement: Statement | None) -> str | None:
     return statement.rewritten(change)
 
 
-def _unread(spot: Spot) -> str:
-    copies = sum(site.count_per_step for site in spot.sites)
-    unread = sum(site.unread_per_step or 0 for site in spot.sites)
+def _unread(location: Location) -> str:
+    copies = sum(site.count_per_step for site in location.sites)
+    unread = sum(site.unread_per_step or 0 for site in location.sites)
     return f" Nothing reads {unread:g} of {copies:g} results." if unread else ""
 
 
@@ -87,7 +91,7 @@ def _with_flag(statement: Statement | None) -> str | None:
 
 
 def from_trace(report: AuditReport) -> Iterator[Finding]:
-    """Copies of a trace that run on a stream with kernels, so that compute stands behind them."""
+    """Copies of a trace that run on a stream with kernels, so that no compute overlaps."""
     details, span = report.trace, report.timeline.span_ms
     if details is None or not details.copies_on_compute_stream or not details.copy_exposed_ms:
         return
@@ -96,21 +100,21 @@ def from_trace(report: AuditReport) -> Iterator[Finding]:
     )
     if severity == "low":
         return
-    steps = report.steps or 1
+    copies, steps = details.copies_on_compute_stream, report.steps or 1
     yield Finding(
         kind="serialized-copy",
         severity=severity,
         ranked_by=ranked_by,
         confidence="medium",
-        why=f"{details.copies_on_compute_stream} copies run on a stream that also computes, and "
-        "nothing runs beside them.",
+        why=f"{counted(copies, 'copy', 'copies')} between host and device on a stream that also "
+        "runs kernels, which cannot overlap with them.",
         instead=(
             "with torch.cuda.stream(copies):",
             "    ahead = next_batch.to(device, non_blocking=True)  # pinned",
             "torch.cuda.current_stream().wait_stream(copies)  # only where it is used",
         ),
         unless="Copies that a later step cannot start without gain nothing from another stream.",
-        count_per_step=details.copies_on_compute_stream / steps,
+        count_per_step=copies / steps,
         exposed_ms=details.copy_exposed_ms / steps,
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from harness.boundary.bounded_reads import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,11 +37,11 @@ class Statement:
                     yield from (n for n in ast.walk(part) if isinstance(n, ast.expr))
 
     def text(self) -> str:
-        """It as one line of source."""
+        """The statement as one line of source."""
         return _header(self.node)
 
     def rewritten(self, change: Callable[[ast.expr], ast.expr | None]) -> str | None:
-        """It with each expression for which `change` gives another replaced; `None` if none is."""
+        """The statement with expressions replaced as `change` says; `None` if it replaces none."""
         rewriter = _Rewriter(change)
         fresh = ast.parse(ast.unparse(self.node)).body[0]
         changed = rewriter.visit(fresh)
@@ -98,8 +99,9 @@ def _header(node: ast.AST) -> str:
 def statement_at(file: str, line: int) -> Statement | None:
     """The innermost statement that holds this line; `None` without source."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+        tree = ast.parse("".join(source_lines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # The last two: source that is nested too deep for Python to read.
         return None
     return _find(tree, line, None, ())
 

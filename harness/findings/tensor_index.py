@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import expression
 from harness.record.sync_kinds import SyncKind
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from harness.findings.statement import Statement
 
 
-def _advise(spot: Spot) -> Advice:
-    if any(site.kind == SyncKind.SLICE_BOUND_READ for site in spot.sites):
-        return bounds_advice(spot.statement)
-    rewritten = None if spot.statement is None else spot.statement.rewritten(_gather)
+def _advise(location: Location) -> Advice:
+    if any(site.kind == SyncKind.SLICE_BOUND_READ for site in location.sites):
+        return bounds_advice(location.statement)
+    rewritten = None if location.statement is None else location.statement.rewritten(_gather)
     return Advice(
         "A 0-dim index makes a view, whose offset the host must know; a 1-d index is a gather.",
         (rewritten or "row = table.index_select(0, index[None])[0]",),
@@ -36,7 +36,7 @@ def _gather(node: ast.expr) -> ast.expr | None:
 def bounds_advice(statement: Statement | None) -> Advice:
     """What to write where slice bounds are device tensors."""
     why = "Both bounds of a slice are read from the device, one after the other."
-    unless = "A single slice per step costs one wait."
+    unless = "A single slice per step costs one sync."
     names = _bound_names(statement)
     if statement is None or not names:
         return Advice(why, ("bounds = offsets.tolist()  # once, then Python numbers",), unless)

@@ -1,4 +1,4 @@
-"""A copy between host and device that nobody uses."""
+"""A copy between host and device whose result is never used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from harness.findings.effects import effects
-from harness.findings.rule import Advice, Rule, Spot, leave_out
+from harness.findings.rule import Advice, Location, Rule, leave_out
 from harness.findings.statement import call_name
 from harness.record.sync_kinds import SyncKind
 
@@ -20,7 +20,7 @@ _TO_HOST = frozenset({SyncKind.D2H_COPY, SyncKind.SCALAR_READ})
 
 
 def _is_unused(site: Site, statement: Statement | None) -> bool:
-    """Whether each result was seen to go away unread, or the source shows that it is."""
+    """Whether each result was freed unread, or the source shows that it is not used."""
     if site.unread_per_step and site.unread_per_step == site.count_per_step:
         return True
     if site.kind not in _TO_HOST or site.library is not None or site.count_per_step == 0:
@@ -50,23 +50,24 @@ def _is_dropped(statement: Statement | None) -> bool:
     return len(names) == len(node.targets) and not names & statement.names_read_after()
 
 
-def _without(spot: Spot) -> tuple[str, ...]:
+def _without(location: Location) -> tuple[str, ...]:
     """What is left of the line: all that it does besides the copy."""
-    statement = spot.statement
-    if statement is None or spot.in_library or not _is_dropped(statement):
-        return (leave_out(spot, "the copy"),)
+    statement = location.statement
+    if statement is None or location.in_library or not _is_dropped(statement):
+        return (leave_out(location, "the copy"),)
     node = statement.node
     assert isinstance(node, ast.Expr | ast.Assign)
     kept = tuple(f"{ast.unparse(part)}  # the call alone" for part in effects(node.value))
     return kept or (f"# delete: {statement.text()}",)
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
         "The copy makes the host wait, and its result is never read.",
-        _without(spot),
-        "It may be there for its wait, to time a step; then say so with torch.cuda.synchronize().",
-        confidence="high" if all(site.unread_per_step for site in spot.sites) else "medium",
+        _without(location),
+        "Where the copy is there to make the host wait, as to time a step, write "
+        "torch.cuda.synchronize() instead.",
+        confidence="high" if all(site.unread_per_step for site in location.sites) else "medium",
     )
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.findings.statement import call_name, expression
 from harness.record.sync_kinds import SyncKind
 
 _EX = frozenset({"cholesky", "inv", "solve", "lu_factor", "ldl_factor"})
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     unless = "Checks are cheap insurance while the code is new; switch them off in long runs."
-    if any(site.kind == SyncKind.ARGUMENT_VALIDATION for site in spot.sites):
+    if any(site.kind == SyncKind.ARGUMENT_VALIDATION for site in location.sites):
         return Advice(
             "Library code reads the argument to check it.",
-            _unvalidated(spot),
+            _unvalidated(location),
             unless,
         )
 
@@ -28,7 +28,7 @@ def _advise(spot: Spot) -> Advice:
         arguments = ast.unparse(node)[len(called) :]
         return expression(f"{called}_ex{arguments}[0]")
 
-    rewritten = None if spot.statement is None else spot.statement.rewritten(unchecked)
+    rewritten = None if location.statement is None else location.statement.rewritten(unchecked)
     return Advice(
         "The routine reads its error code after each call.",
         (rewritten or "# use the *_ex variant, and look at its info tensor once in a while",),
@@ -36,12 +36,12 @@ def _advise(spot: Spot) -> Advice:
     )
 
 
-def _unvalidated(spot: Spot) -> tuple[str, ...]:
-    if "distributions" in (spot.site.library or ""):
+def _unvalidated(location: Location) -> tuple[str, ...]:
+    if "distributions" in (location.site.library or ""):
         return ("torch.distributions.Distribution.set_default_validate_args(False)",)
-    calls = spot.statement.expressions() if spot.statement is not None else ()
+    calls = location.statement.expressions() if location.statement is not None else ()
     name = next((n for n in map(call_name, calls) if n is not None), "the function")
-    return (f"# write out what {name} computes: its check is not to be switched off",)
+    return (f"# write out what {name} computes: its check cannot be switched off",)
 
 
 RULE = Rule(

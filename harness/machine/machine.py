@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.machine.nvml import open_sensors
 from harness.record.records import Comparison, Gpu, Machine, Sample
@@ -108,7 +109,7 @@ def clock_resolution_ns(num_readings: int = 20_000) -> int:
 def noise_floor(num_blocks: int = 40) -> Comparison:
     """A small, fixed CPU workload against itself: what this machine's noise alone looks like.
 
-    About a millisecond a time. The interval's width is the noise; `minimum_detectable` is the
+    A call takes about a millisecond. The interval's width is the noise; `minimum_detectable` is the
     smallest speedup that this many blocks could show for a step as steady as this one.
     """
     import numpy as np
@@ -181,9 +182,10 @@ def _gpu(device: str) -> Gpu | None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = torch.device(device).index
     if count == 0 or (index is not None and index >= count):
+        found = counted(count, "CUDA device") if count else "no CUDA device"
         raise UsageError(
-            f"Device {device} is not on this machine, which has {count or 'no'} CUDA device"
-            f"{'' if count == 1 else 's'}: run with --device cpu or --device emulated:NAME."
+            f"Device {device} is not on this machine, which has {found}: run with --device cpu or "
+            "--device emulated:NAME."
         )
     index = torch.cuda.current_device() if index is None else index
     properties = torch.cuda.get_device_properties(index)

@@ -1,4 +1,4 @@
-"""Whether the machine held still while it was measured, and what a GPU's work cost in energy."""
+"""Whether the machine was steady while it measured, and how much energy a GPU used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.machine.nvml import GpuReading, GpuSensors
 
 READ_EVERY_S = 0.25
-"""Rare enough that reading the sensors does not disturb the host thread that launches kernels."""
+"""Seconds between readings, so rare that they do not disturb the thread that launches kernels."""
 
 MAX_LOAD_BEFORE = 0.5
 MAX_STEAL_SHARE = 0.02
@@ -29,7 +29,7 @@ class SteadinessMonitor:
     """Watches the machine between `start` and `stop`, or as a context manager.
 
     On a CPU it only takes figures before and after. On a GPU a thread reads the sensors four times
-    a second. Start it in the process that measures: its own CPU use is told apart from others'.
+    a second. Start it in the process that measures: its own CPU use does not count as others'.
 
         with SteadinessMonitor("cuda") as monitor:
             ...
@@ -52,7 +52,7 @@ class SteadinessMonitor:
         self._load_before: float | None = None
         self._cpu_before: _CpuTimes | None = None
         self.steadiness = Steadiness()
-        """What was seen; complete after `stop`."""
+        """What was measured; complete after `stop`."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -67,7 +67,7 @@ class SteadinessMonitor:
         self.stop()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch the machine."""
         self._readings.clear()
         self._stopping.clear()
         self._load_before = _load_per_core()
@@ -79,7 +79,7 @@ class SteadinessMonitor:
             self._thread.start()
 
     def stop(self) -> Steadiness:
-        """End the watch and say what was seen."""
+        """Stop watching and return what was measured."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

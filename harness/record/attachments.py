@@ -1,4 +1,4 @@
-"""What a run may bring besides its record: audits of its arms, and their traces."""
+"""What a run may store beside its record: audits of its arms, and their traces."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.boundary.foreign_text import one_line, visible_struct
 from harness.record.audit_report import AuditReport
 from harness.record.records import Record
+from harness.record.soundness import unsound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +29,7 @@ class ArmAudit(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Attachments:
-    """Everything one run brings; filled while the run goes on."""
+    """What one run stores beside its record; filled while the run goes on."""
 
     audits: list[ArmAudit] = field(default_factory=list)
     traces: dict[str, bytes] = field(default_factory=dict)
@@ -45,14 +47,17 @@ def encode_audits(audits: Sequence[ArmAudit]) -> bytes:
 
 
 def decode_audits(content: bytes) -> tuple[ArmAudit, ...]:
-    """Read what `encode_audits` wrote; `ValueError` with one clause on anything else."""
+    """Read what `encode_audits` wrote. Raises `ValueError` on anything else."""
     try:
         audits = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError(f"it holds something else than audits ({error})") from error
+        raise ValueError(f"it holds something else than audits ({one_line(str(error))})") from error
     if not audits:
         raise ValueError("it holds no audit")
-    return audits
+    wrong = unsound(msgspec.to_builtins(audits), "audits")
+    if wrong is not None:
+        raise ValueError(one_line(wrong))
+    return visible_struct(audits)
 
 
 _DECODER = msgspec.json.Decoder(tuple[ArmAudit, ...])

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.boundary.foreign_text import json_text
 from harness.record.finding import Finding
 from harness.record.records import Record
 from harness.record.sync_kinds import SyncKind
@@ -46,7 +47,7 @@ class Site(Record, frozen=True, kw_only=True):
     exposed_ms: float | None = None
     """Device idle time because of it, per step."""
     growth: str | None = None
-    """How the count grows, in the form people quote: `L*(1 + 7*E_hit)`."""
+    """How the count grows with L layers and E_hit experts hit in a layer: `L*(1 + 7*E_hit)`."""
     remedy: str | None = None
     finding: str | None = None
     """Kind of the finding of this report that speaks about it, such as `polling-loop`; `None`
@@ -55,7 +56,7 @@ class Site(Record, frozen=True, kw_only=True):
     """Reason given with `gapless.allow_sync`; such a site is listed apart."""
     bytes_per_call: int | None = None
     unread_per_step: float | None = None
-    """Of a copy: calls whose result was gone within the step before anything read it."""
+    """For a copy: calls whose result was freed within the step before anything read it."""
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ class RedundantGroup(Record, frozen=True, kw_only=True):
     ops: tuple[str, ...]
     """The chain of ops that computes it."""
     syncs: float = 0
-    """Waits in the repeats, per step."""
+    """Syncs in the repeats, per step."""
     launches: float | None = None
     """Ops in the repeats, per step."""
     bytes_per_step: int | None = None
@@ -134,11 +135,11 @@ class ModelledStep(Record, frozen=True, kw_only=True):
     step_ms: float
     """One step from an idle device until all its work is done."""
     ceiling_ms: float
-    """The same without any wait and with all copies between host and device hidden."""
+    """The same without any sync and with all copies between host and device hidden."""
     peak_bytes: int | None = None
     small_kernels: SmallKernels | None = None
     without: tuple[str, ...] = ()
-    """Sites that were asked to be left out."""
+    """Sites that the user asked to leave out."""
     without_ms: float | None = None
     """The step with all of them left out."""
     shares: tuple[SiteShare, ...] = ()
@@ -149,7 +150,7 @@ class Race(Record, frozen=True, kw_only=True):
     """Two uses of one piece of device memory that nothing orders."""
 
     kind: Literal["read before write", "write before read", "write before write"]
-    """Which of the two may come out wrong: `read before write` reads what is not there yet."""
+    """What may happen: in a `read before write` the read sees what is not written yet."""
     first: str
     """`file:line` of the use that was queued first, its op and stream."""
     second: str
@@ -177,9 +178,9 @@ class AuditReport(Record, frozen=True, kw_only=True):
     intended: tuple[Site, ...] = ()
     redundant_groups: tuple[RedundantGroup, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What to change, dearest first."""
+    """What to change, most costly first."""
     repeated_across_steps: tuple[RedundantGroup, ...] = ()
-    """Work on buffers and constants alone, done in each step anew; emulated audits only."""
+    """Work on buffers and constants alone, repeated in every step; emulated audits only."""
     copies: tuple[CopySummary, ...] = ()
     api_calls: dict[str, int] = msgspec.field(default_factory=dict)
     """Synchronise and blocking-copy calls by API name over the whole trace, the profiler's own
@@ -191,9 +192,9 @@ class AuditReport(Record, frozen=True, kw_only=True):
     modelled: ModelledStep | None = None
     """The step by the virtual clock; `None` unless the audit was emulated."""
     races: tuple[Race, ...] = ()
-    """Found where the audit was asked to look for them."""
+    """Empty unless the audit was asked to look for races."""
     notes: tuple[str, ...] = ()
-    """What a reader must know: stand-ins that ran, compile audited eagerly, a truncated file."""
+    """What a reader must know, such as that the file is truncated or `compile` was run eagerly."""
     trace: TraceDetails | None = None
     """Further tables of an audit from a trace or live; `None` for an emulated one."""
     unjudged: tuple[str, ...] = ()
@@ -207,7 +208,7 @@ class AuditReport(Record, frozen=True, kw_only=True):
 
 def to_json(report: AuditReport) -> str:
     """The report as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    return json_text(report)
 
 
 def from_json(text: str | bytes) -> AuditReport:

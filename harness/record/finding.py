@@ -14,7 +14,7 @@ RankedBy = Literal["measured", "modelled", "count"]
 Confidence = Literal["high", "medium", "low"]
 
 _HIGH_SHARE, _MEDIUM_SHARE = 0.05, 0.01
-"""Of the span, as exposed time, from where a finding is of high or medium severity."""
+"""Shares of the span as exposed time, from which a finding is of high or medium severity."""
 _HIGH_SYNCS, _MEDIUM_SYNCS = 8, 2
 """Syncs per step, where no time is known."""
 _OF_THE_STEP = ("launch-bound",)
@@ -28,7 +28,7 @@ class Finding(Record, frozen=True, kw_only=True):
     """Such as `polling-loop`; one file each in `harness.findings`, or a plug-in's."""
     severity: Severity
     ranked_by: RankedBy
-    """What the severity comes from: exposed time, measured or modelled; else the count of waits."""
+    """What the severity comes from: exposed time, measured or modelled; else the count of syncs."""
     confidence: Confidence
     why: str
     """One sentence."""
@@ -56,12 +56,12 @@ class Finding(Record, frozen=True, kw_only=True):
     """Device idle time because of it, per step."""
     blocked_ms: float | None = None
     launch_ms: float | None = None
-    """Host time of launches that need not be, per step, modelled; for work that waits for nothing.
+    """Modelled host time per step of launches that can be saved, for work without syncs.
     It is lost where the host is behind the device, and costs little where it is ahead."""
     across_steps: bool = False
-    """Whether it happens within a step as often as it must, but again in each step."""
+    """Whether it happens once within a step, as it must, but is repeated in every step."""
     growth: str | None = None
-    """How the waits grow, such as `L*(1 + 7*E_hit)`."""
+    """How the syncs grow, such as `L*(1 + 7*E_hit)`."""
 
 
 class Answer(Record, frozen=True, kw_only=True):
@@ -106,9 +106,9 @@ def severity_of(
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Dearest first: by severity, then exposed time, then waits, then how often it happens.
+    """Most costly first: by severity, then exposed time, then syncs, then how often it happens.
 
-    What is said of the whole step, such as `launch-bound`, comes after the places of its severity.
+    A finding on the whole step, such as `launch-bound`, comes after the places of its severity.
     """
     return tuple(
         sorted(

@@ -38,7 +38,7 @@ class Gpu(Record, frozen=True, kw_only=True):
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """Where a run took place. Two runs compare only where `fingerprint` agrees."""
+    """Where a run took place. Two runs are comparable only where `fingerprint` is equal."""
 
     device: str
     """Short name for people and folder names: `cpu`, `h200`, `emulated-b200`."""
@@ -139,7 +139,7 @@ class Sample(Record, frozen=True, kw_only=True):
     """One timed phase of one step. All are kept, warm-ups too, in the order they were taken."""
 
     order: int
-    """Position in the run, from 0; drift shows over it."""
+    """Position in the run, from 0, to see drift by."""
     block: int
     """Randomised, interleaved round; -1 for warm-up."""
     arm: str
@@ -168,7 +168,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     """A difference smaller than this is called `same`."""
     num_blocks: int
     minimum_detectable: float | None = None
-    """Smallest speedup this many blocks at this noise could tell from none."""
+    """Smallest speedup that this many blocks at this noise could detect."""
     baseline_median_ms: float
     arm_median_ms: float
 

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.boundary.parquet_sizes import unpacked_bytes
 from harness.record.records import RunRecord
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ INDEX_MIN_RUNS = 32
 """Below this a scan is quick, and a small store (one kept in git, say) stays free of the file."""
 
 _MAX_BYTES = 1 << 30
+_MAX_RUNS = 1_000_000
 _COLUMNS = pa.schema(
     [
         ("name", pa.string()),
@@ -62,15 +64,14 @@ def index_file() -> str:
 def load_index(storage: Storage) -> dict[str, IndexEntry]:
     """Folder name -> entry; empty where there is no cache or it cannot be read."""
     try:
-        reader = pa.BufferReader(storage.read(index_file(), _MAX_BYTES))
-        file = pq.ParquetFile(reader, page_checksum_verification=True)
-        groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
-        if not file.schema_arrow.equals(_COLUMNS):
+        content = storage.read(index_file(), _MAX_BYTES)
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        if not file.schema_arrow.equals(_COLUMNS) or file.metadata.num_rows > _MAX_RUNS:
             return {}
-        if sum(group.total_byte_size for group in groups) > _MAX_BYTES:
+        if unpacked_bytes(content, file.metadata, max_pages=_MAX_RUNS) > _MAX_BYTES:
             return {}
         table = file.read()
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         return {}
     columns = (table.column(name).to_pylist() for name in _COLUMNS.names)
     rows = zip(*columns, strict=True)

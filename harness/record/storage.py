@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.boundary.atomic_files import TEMPORARY_PREFIX, replace_file, temporary_name
+from harness.boundary.bounded_reads import read_regular, too_large
 from harness.errors import StoreError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ SAMPLES_FILE = "samples.parquet"
 STALE_AFTER_S = 3600.0
 """A temporary folder untouched for this long belongs to a dead writer; a write takes seconds."""
 
-_TMP_PREFIX = ".tmp-"
 _READ_TOGETHER = 64
 
 
@@ -117,21 +117,9 @@ class LocalStorage:
         )
 
     def read(self, path: str, limit_bytes: int) -> bytes:
-        # NONBLOCK: opening a FIFO planted in the store must not hang.
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        flags |= getattr(os, "O_BINARY", 0)
         if (self.root / path).parent.is_symlink():
             raise OSError(errno.ELOOP, "links are not followed in a store", path)
-        with os.fdopen(os.open(self.root / path, flags), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", path)
-            if found.st_size > limit_bytes:
-                raise _too_large(path, found.st_size, limit_bytes)
-            content = file.read(limit_bytes + 1)
-        if len(content) > limit_bytes:
-            raise _too_large(path, len(content), limit_bytes)
-        return content
+        return read_regular(self.root / path, limit_bytes, follow_links=False)
 
     def read_many(self, paths: Sequence[str], limit_bytes: int) -> Iterator[bytes | OSError]:
         for path in paths:
@@ -143,11 +131,11 @@ class LocalStorage:
     def publish(self, name: str, files: Mapping[str, bytes]) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
-        temporary = self.root / f"{_TMP_PREFIX}{name}-{os.getpid()}-{secrets.token_hex(4)}"
+        temporary = temporary_name(self.root, name)
         try:
             temporary.mkdir()
             for file_name, content in files.items():
-                _write_synced(temporary / file_name, content)
+                replace_file(temporary / file_name, content, durable=True)
             _sync_folder(temporary)
             if (self.root / name).exists():
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -164,18 +152,11 @@ class LocalStorage:
         _sync_folder(self.root)
 
     def replace(self, name: str, content: bytes) -> None:
-        temporary = self.root / f"{_TMP_PREFIX}{name}-{os.getpid()}-{secrets.token_hex(4)}"
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(self.root / name)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_file(self.root / name, content)
 
     def _remove_leftovers(self) -> None:
         oldest = time.time() - STALE_AFTER_S
-        for leftover in self.root.glob(f"{_TMP_PREFIX}*"):
+        for leftover in self.root.glob(f"{TEMPORARY_PREFIX}*"):
             # Another writer may be cleaning at the same time.
             with suppress(OSError):
                 if leftover.lstat().st_mtime < oldest:
@@ -229,10 +210,10 @@ class RemoteStorage:
         with _remote_errors(path):
             size = self._fs.info(target)["size"]
             if size is not None and size > limit_bytes:
-                raise _too_large(path, size, limit_bytes)
+                raise too_large(path, size, limit_bytes)
             content: bytes = self._fs.cat_file(target, start=0, end=limit_bytes + 1)
         if len(content) > limit_bytes:
-            raise _too_large(path, len(content), limit_bytes)
+            raise too_large(path, len(content), limit_bytes)
         return content
 
     def read_many(self, paths: Sequence[str], limit_bytes: int) -> Iterator[bytes | OSError]:
@@ -250,7 +231,7 @@ class RemoteStorage:
                 elif isinstance(content, BaseException):
                     yield OSError(errno.EIO, str(content), path)
                 elif len(content) > limit_bytes:
-                    yield _too_large(path, len(content), limit_bytes)
+                    yield too_large(path, len(content), limit_bytes)
                 else:
                     yield bytes(content)
 
@@ -301,13 +282,6 @@ def _remote_stamp(info: Mapping[str, Any]) -> FileStamp:
     return FileStamp(int(info.get("size") or 0), version)
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _sync_folder(path: Path) -> None:
     if os.name == "nt":  # Windows cannot open a folder; its renames are journalled.
         return
@@ -316,7 +290,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _too_large(path: str, size_bytes: int, limit_bytes: int) -> OSError:
-    return OSError(errno.EFBIG, f"larger than the limit ({size_bytes} > {limit_bytes} bytes)", path)

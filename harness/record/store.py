@@ -8,7 +8,6 @@ links are not followed, types are checked, and one bad folder never hides the ot
 from __future__ import annotations
 
 import errno
-import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import overload
 
 import msgspec
 
+from harness.boundary.foreign_text import one_line, visible, visible_struct
 from harness.errors import StoreError
 from harness.record.attachments import (
     AUDITS_FILE,
@@ -31,6 +31,7 @@ from harness.record.attachments import (
 from harness.record.records import SCHEMA_VERSION, RunRecord, Sample
 from harness.record.run_index import INDEX_MIN_RUNS, IndexEntry, index_file, load_index, save_index
 from harness.record.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, decode_samples, encode_samples
+from harness.record.soundness import unsound
 from harness.record.storage import RUN_FILE, SAMPLES_FILE, Item, open_storage
 
 MAX_INLINE_SAMPLES = 2_000
@@ -203,7 +204,7 @@ class Store:
         newest_first = sorted(entries, key=lambda n: (entries[n].created_utc, n), reverse=True)
         return Listing(
             records=_LazyRecords(tuple(entries[name].record for name in newest_first)),
-            problems=tuple(Problem(name, problems[name]) for name in sorted(problems)),
+            problems=tuple(Problem(visible(name), problems[name]) for name in sorted(problems)),
         )
 
     def _read(self, run_id: str, file_name: str, limit_bytes: int) -> bytes:
@@ -276,17 +277,15 @@ _INDEX_ENCODER = msgspec.msgpack.Encoder()
 
 
 def _encode_record(record: RunRecord) -> bytes:
+    wrong = unsound(msgspec.to_builtins(record), "record")
+    if wrong is not None:
+        # JSON has no such number, and writing null would make the run unreadable.
+        raise StoreError(f"Run {record.id} cannot be stored: {wrong}; leave it unknown.")
     content = msgspec.json.encode(record)
     if len(content) > MAX_RUN_BYTES:
         raise StoreError(
             f"The record of run {record.id} takes {len(content)} bytes and a store takes "
             f"{MAX_RUN_BYTES}: record fewer arms in one run."
-        )
-    where = _non_finite(msgspec.to_builtins(record), "record")
-    if where is not None:
-        # JSON has no such number, and writing null would make the run unreadable.
-        raise StoreError(
-            f"Run {record.id} cannot be stored: {where} is not a finite number; leave it unknown."
         )
     return content
 
@@ -301,15 +300,19 @@ def _decode_record(name: str, content: bytes) -> RunRecord:
                 f"upgrade gapless."
             )
         record = _RECORD.decode(content)
+        wrong = unsound(msgspec.to_builtins(record), "record")
+        if wrong is not None:
+            raise ValueError(f"{RUN_FILE} is not a gapless record: {one_line(wrong)}.")
     except msgspec.ValidationError as error:
-        raise ValueError(f"{RUN_FILE} is not a gapless record: {error}.") from error
+        said = one_line(str(error))
+        raise ValueError(f"{RUN_FILE} is not a gapless record: {said}.") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{RUN_FILE} is broken JSON ({error}): copy the run's folder again."
         ) from error
     if record.id != name:
         raise ValueError(f"it holds run {record.id[:200]!r}: give the folder that name.")
-    return record
+    return visible_struct(record)
 
 
 def _index_entry(name: str, content: bytes, stamp: str, samples_bytes: int) -> IndexEntry:
@@ -335,19 +338,6 @@ def _defect(item: Item) -> str | None:
     if item.samples is None:
         return f"half-copied: {SAMPLES_FILE} is missing; copy the run's folder again."
     return None
-
-
-def _non_finite(value: object, where: str) -> str | None:
-    """Path of the first infinite or undefined number, such as `record.parity[0].tolerance`."""
-    if isinstance(value, float):
-        return None if math.isfinite(value) else where
-    if isinstance(value, dict):
-        children = ((item, f"{where}.{key}") for key, item in value.items())
-    elif isinstance(value, (list, tuple)):
-        children = ((item, f"{where}[{i}]") for i, item in enumerate(value))
-    else:
-        return None
-    return next((found for item, path in children if (found := _non_finite(item, path))), None)
 
 
 def _cause(error: OSError) -> str:

@@ -16,10 +16,10 @@ class SyncKind(StrEnum):
     """
 
     sentence: str
-    """What happens, for people."""
+    """What happens, in one sentence."""
     finding: str
-    """Kind of the finding that speaks about it where no special one does, such as a copy that
-    nobody reads."""
+    """Kind of the finding that describes it where no more special one does, such as a copy that is
+    never read."""
     remedy: str
     """What to do about it, in one sentence."""
 

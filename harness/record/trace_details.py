@@ -1,4 +1,4 @@
-"""What only a trace knows: tables beside the one report. Times are per step where steps exist."""
+"""Tables that only a trace gives. Times are per step where the trace marks steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.record.records import Record
 
 
 class SiteCost(Record, frozen=True, kw_only=True):
-    """What the wait at one site cost. `site` is its index in `AuditReport.sites`."""
+    """What the syncs at one site cost. `site` is its index in `AuditReport.sites`."""
 
     site: int
     api: tuple[str, ...]
@@ -16,30 +16,30 @@ class SiteCost(Record, frozen=True, kw_only=True):
     op_chain: tuple[str, ...]
     """Enclosing ops, outermost first."""
     owner: Literal["op", "python", "annotation", "context", "none"]
-    """What names the site; `context`: nothing encloses it, the span before it is given."""
+    """What the site is named after. `context`: nothing encloses it, so it is the span before it."""
     called_from: str | None = None
     """`file:line function` of the innermost frame outside torch and known libraries."""
     autograd_node: str | None = None
     forward_op: str | None = None
-    """Op of the forward pass that this backward wait belongs to."""
+    """Op of the forward pass that this backward sync belongs to."""
     thread: str | None = None
     count: int
-    """Waits over the whole trace."""
+    """Syncs over the whole trace."""
     blocked_ms: float
     blocked_device_busy_ms: float
     """Part of the blocked time in which the device worked: nothing was lost yet."""
     blocked_device_idle_ms: float
     idle_to_next_launch_ms: float
-    """Device idle from the wait until the next launch reached the device, host work included."""
+    """Device idle from the sync until the next launch reached the device, host work included."""
     exposed_ms: float
     saving_low_ms: float
-    """If the site vanished and the next blocking call inherited all but what the work queued
-    before it can fill."""
+    """Saving if the site is removed and the next blocking call waits instead, except for the time
+    that the work queued before it can fill."""
     saving_high_ms: float
-    """If the site vanished and the next blocking call inherited nothing: the host is earlier by
-    all the blocked time, which may fill idle time anywhere later."""
+    """Saving if the site is removed and no later call waits longer: the host is earlier by all the
+    blocked time, which may fill idle time anywhere later."""
     saving_replayed_ms: float | None = None
-    """Shorter span when the trace is replayed without the site's waits (modelled)."""
+    """Shorter span when the trace is replayed without the site's syncs (modelled)."""
     bytes_per_call: int | None = None
 
 
@@ -154,7 +154,7 @@ class RankUse(Record, frozen=True, kw_only=True):
 
 
 class ImplicitCalls(Record, frozen=True, kw_only=True):
-    """Memory management calls, which can wait for the device without saying so."""
+    """Memory management calls, which can wait for the device implicitly."""
 
     api: str
     count: int
@@ -170,9 +170,9 @@ class CallLine(Record, frozen=True, kw_only=True):
     code: str | None = None
     thread: str
     num_callbacks: int
-    """Waits announced by torch's GPU-trace callbacks."""
+    """Syncs reported by torch's GPU-trace callbacks."""
     num_warnings: int
-    """Waits announced by the sync debug mode."""
+    """Syncs reported by torch's sync debug mode."""
     kinds: tuple[str, ...]
     """`stream`, `device`, `event`: what was waited for."""
 
@@ -181,7 +181,7 @@ class SyncAgreement(Record, frozen=True, kw_only=True):
     """The same steps seen by three counters. They differ for known reasons, given in `remarks`."""
 
     profiler: int
-    """Waits in the profiler's trace, its own left out."""
+    """Syncs in the profiler's trace, its own left out."""
     callbacks: int
     warnings: int
     remarks: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ class TraceDetails(Record, frozen=True, kw_only=True):
 
     sites: tuple[SiteCost, ...] = ()
     blocked_ms: float | None = None
-    """Union of all waits of all threads."""
+    """Union of all syncs of all threads."""
     exposed_ms: float | None = None
     """Sum over sites; never more than the idle time."""
     communication_ms: float | None = None
@@ -214,7 +214,7 @@ class TraceDetails(Record, frozen=True, kw_only=True):
     implicit_calls: tuple[ImplicitCalls, ...] = ()
     waits_outside_steps: int | None = None
     owned_share: float | None = None
-    """Waits with an owner over all waits, the profiler's own left out, 0 to 1."""
+    """Syncs with an owner over all syncs, the profiler's own left out, 0 to 1."""
     ranks: tuple[RankUse, ...] = ()
     call_lines: tuple[CallLine, ...] = ()
     """Live audits only."""

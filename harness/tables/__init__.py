@@ -1,1 +1,1 @@
-"""How records are written for people: figures, grids of cells, rows of runs, claims and audits."""
+"""Records as text: figures, tables of runs and claims, and audit reports."""

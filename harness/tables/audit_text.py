@@ -1,4 +1,4 @@
-"""The audit report for people: what waited, where, what it cost, and what to do. Never a wall."""
+"""The audit report as text: where the host waits, what it costs, and what to do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.boundary.foreign_text import visible_struct
+from harness.counts import counted, number
 from harness.origin import below_packages
-from harness.tables.figures import counted, number
 from harness.tables.finding_text import finding_lines
 from harness.tables.modelled_text import modelled_lines, race_lines
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from harness.record.finding import Finding
 
 TOP = 20
-"""Sites shown where nobody asks for more."""
+"""Sites shown by default."""
 _TOP_FINDINGS = 5
 _TOP_GROUPS = 5
 MIN_WIDTH = 50
@@ -55,7 +56,8 @@ def report_html(report: AuditReport, *, width: int = 110, top: int = TOP) -> str
 def print_report(
     report: AuditReport, console: Console, *, top: int = TOP, everything: bool = False
 ) -> None:
-    """Print header, sites, totals, intended waits, what could not be judged, and notes."""
+    """Print header, sites, totals, intended syncs, what could not be judged, and notes."""
+    report = visible_struct(report)
     sites = len(report.sites) if everything else top
     findings = len(report.findings) if everything else _TOP_FINDINGS
     for block in _blocks(report, console.width, sites, findings):
@@ -63,7 +65,7 @@ def print_report(
 
 
 def sorted_sites(report: AuditReport) -> list[Site]:
-    """Dearest first: by exposed time where it is known, else by waits per step."""
+    """Most costly first: by exposed time where it is known, else by syncs per step."""
     return sorted(report.sites, key=lambda site: (-(site.exposed_ms or 0.0), -_waits(site)))
 
 
@@ -102,7 +104,7 @@ def _blocks(
         yield from _remedies(shown)
     yield from _redundant(report.redundant_groups)
     yield from _listed("Races", list(race_lines(report, short_path)))
-    yield from _listed("Intended waits", [_intended(site) for site in report.intended])
+    yield from _listed("Intended syncs", [_intended(site) for site in report.intended])
     yield from _listed("Not judged", report.unjudged)
     yield from _listed("Notes", report.notes)
 
@@ -271,7 +273,7 @@ def _findings(findings: Sequence[Finding], top: int) -> Iterator[RenderableType]
 
 def _redundant(groups: Sequence[RedundantGroup]) -> Iterator[RenderableType]:
     lines = [
-        f"{'Once in each step' if group.across_steps else f'{group.size} times'}: "
+        f"{'Once in each step' if group.across_steps else counted(group.size, 'time')}: "
         f"{' > '.join(group.ops[-3:])}, first at {short_path(group.first)}"
         + (f", {counted(group.syncs, 'sync')} in the repeats" if group.syncs else "")
         for group in groups[:_TOP_GROUPS]

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.counts import counted
 from harness.record.records import Claim, Comparison, Parity, Record, RunRecord
 from harness.tables import figures
 from harness.tables.dominance import what_dominates
 from harness.tables.grid import Notes, Table
 from harness.tables.run_tables import noise_floor, parity_of, parity_text, speedup_text
+from harness.tables.speaking import (
+    claimed_arm,
+    claimed_comparison,
+    gpu_name,
+    speaking_on,
+    standing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +62,7 @@ def rows_from_records(
     needs: Mapping[str, str] | None = None,
     modelled: Sequence[RunRecord] = (),
 ) -> tuple[ReproduceRow, ...]:
-    """One row a claim, from the first record that speaks to it.
+    """One row a claim, from the record that speaks on it (see `harness.tables.speaking`).
 
     `modelled` are records of the virtual clock at the real size; each row takes those that speak
     to its claim as well.
@@ -63,12 +71,12 @@ def rows_from_records(
     """
     rows = []
     for claim in claims:
-        record = next((r for r in records if any(other.id == claim.id for other in r.claims)), None)
-        if record is None:
+        speaking = speaking_on(claim, records)
+        if speaking:
+            row = claim_row(claim, speaking[0])
+        else:
             unasked = f"Not measured; needs `gapless reproduce --only {claim.id}`."
             row = ReproduceRow(claim=claim, needs=(needs or {}).get(claim.id, unasked))
-        else:
-            row = claim_row(claim, record)
         rows.append(_with_model(row, modelled))
     return tuple(rows)
 
@@ -79,23 +87,19 @@ def modelled_speedups(
     """The first record of each set-up that speaks to the claim, the largest gain first.
 
     More than one where the conditions of the claim are not published, so that each way to fill them
-    in was modelled. `records` are newest first.
+    in was modelled; all of them have the real layers where any has. `records` are newest first.
     """
-    found: list[tuple[RunRecord, Comparison]] = []
-    for record in records:
-        arm = _arm_of(record, claim.optimization, claim.variant)
-        comparison = _comparison(record, arm, claim)
-        if (
-            comparison is not None
-            and any(other.id == claim.id for other in record.claims)
-            and not any(_same_setup(record, other) for other, _ in found)
-        ):
-            found.append((record, comparison))
-    return tuple(sorted(found, key=lambda pair: -pair[1].speedup))
-
-
-def _same_setup(one: RunRecord, other: RunRecord) -> bool:
-    return (one.machine.device, one.scenario) == (other.machine.device, other.scenario)
+    found: dict[bytes, tuple[RunRecord, Comparison]] = {}
+    for record in speaking_on(claim, records):
+        comparison = claimed_comparison(claim, record)
+        if comparison is not None:
+            setup = (record.machine.device, record.scenario)
+            found.setdefault(msgspec.json.encode(setup, order="sorted"), (record, comparison))
+    if not found:
+        return ()
+    sizes = [standing(*pair)[:3] for pair in found.values()]
+    kept = [pair for pair, size in zip(found.values(), sizes, strict=True) if size == max(sizes)]
+    return tuple(sorted(kept, key=lambda pair: -pair[1].speedup))
 
 
 def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRow:
@@ -103,7 +107,7 @@ def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRo
     if not found:
         return row
     record, most = found[0]
-    gpus = dict.fromkeys(_modelled_gpu(record) for record, _ in found)
+    gpus = dict.fromkeys(gpu_name(record) for record, _ in found)
     dominates = what_dominates(row.claim, record)
     if dominates and len(found) > 1:
         dominates = f"At the upper end of what was modelled: {dominates}"
@@ -117,15 +121,11 @@ def _with_model(row: ReproduceRow, modelled: Sequence[RunRecord]) -> ReproduceRo
     )
 
 
-def _modelled_gpu(record: RunRecord) -> str:
-    return record.machine.device.removeprefix("emulated-").upper()
-
-
 def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
     """This claim beside what this record holds on it."""
-    arm = _arm_of(record, claim.optimization, claim.variant)
+    arm = claimed_arm(claim, record)
     beyond = _beyond_arm(record, claim)
-    measured = _comparison(record, arm, claim)
+    measured = claimed_comparison(claim, record)
     parity = parity_of(record, arm) if arm else ()
     tokens_per_s = {t.arm: t.tokens_per_s for t in record.throughput}
     baseline = next((a.name for a in record.arms if a.role == "baseline"), "")
@@ -141,15 +141,6 @@ def claim_row(claim: Claim, record: RunRecord) -> ReproduceRow:
         differs=setup_difference(claim, record),
         needs=None if measured else _why_not(record, parity),
     )
-
-
-def _arm_of(record: RunRecord, optimization: str, variant: str) -> str | None:
-    """The arm that has this variant and is otherwise the baseline."""
-    baseline = next((arm.variants for arm in record.arms if arm.role == "baseline"), {})
-    for arm in record.arms:
-        if arm.role == "arm" and arm.variants == {**baseline, optimization: variant}:
-            return arm.name
-    return None
 
 
 def _beyond_arm(record: RunRecord, claim: Claim) -> str | None:
@@ -179,15 +170,16 @@ def _why_not(record: RunRecord, parity: tuple[Parity, ...]) -> str:
 def setup_difference(claim: Claim, record: RunRecord) -> tuple[str, str]:
     """How this run was set up, and what is known of the published set-up: a sentence each."""
     scenario, machine = record.scenario, record.machine
-    threads = "1 thread" if machine.num_threads == 1 else f"{machine.num_threads} threads"
+    threads = counted(machine.num_threads, "thread")
     place = machine.gpus[0].name if machine.gpus else f"CPU, {threads}"
     if record.source == "modelled":
         place = f"modelled {machine.device}"
     trained = "all weights trained" if scenario.adapter == "none" else scenario.adapter
     parts = [scenario.model, place, f"{scenario.dtype}, {scenario.attention} attention, {trained}"]
     if scenario.input is not None:
-        documents = f"{scenario.input.num_documents_mean:.0f} documents"
-        parts.append(f"{scenario.input.num_tokens:,} tokens in {documents} a step")
+        tokens = counted(scenario.input.num_tokens, "token")
+        documents = counted(round(scenario.input.num_documents_mean), "document")
+        parts.append(f"{tokens} in {documents} a step")
     if scenario.narrowed:
         changes = ", ".join(f"{n} {a:,} -> {b:,}" for n, (a, b) in scenario.narrowed.items())
         parts.append(f"narrowed: {changes}")
@@ -268,5 +260,5 @@ _SEVERAL_SETUPS = (
 
 
 def _half_width(noise: Comparison) -> str:
-    """How far from none the interval of an A/A comparison reaches, `+-1.1%`."""
+    """Largest distance from 0 in the interval of an A/A comparison, `+-1.1%`."""
     return f"+-{figures.percent(max(abs(noise.low), abs(noise.high)), signed=False)}"

@@ -1,9 +1,10 @@
-"""One sentence on what decides a modelled comparison: the link, waits, or the host's work."""
+"""One sentence on what decides a modelled comparison: the link, syncs, or the host's work."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.counts import counted
 from harness.tables import figures
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ def what_dominates(claim: Claim, record: RunRecord) -> str | None:
     if baseline not in waits:
         return None
     exposed_ms = waits[baseline].exposed_ms or 0.0
-    counts = f"{waits[baseline].count:,.0f} reads of the device"
+    counts = counted(round(waits[baseline].count), "sync")
     if exposed_ms > saved_ms / 2:
         return (
-            f"The waits dominate: {counts} leave the device idle for "
-            f"{figures.milliseconds(exposed_ms)} of the {figures.milliseconds(saved_ms)} saved."
+            f"Syncs dominate: {figures.milliseconds(saved_ms)} is saved, and the exposed time of "
+            f"{counts} is {figures.milliseconds(exposed_ms)}."
         )
     what = record.saved_work.get(claim.optimization)
     if what is None:
         return None
     return (
-        f"The host's {what} dominate: {figures.milliseconds(saved_ms)} are saved, and the {counts} "
-        f"alone expose {figures.milliseconds(exposed_ms)}."
+        f"The host's {what} dominate: {figures.milliseconds(saved_ms)} is saved, and the exposed "
+        f"time of {counts} is {figures.milliseconds(exposed_ms)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""How a figure is written for people: one function a kind, for the command line and every view.
+"""How a figure is formatted: one function for each kind, for the command line and every view.
 
 A figure that is unknown is a dash, never 0.
 """
@@ -86,13 +86,3 @@ def rate(per_second: float | None) -> str:
 def _three_digits(value: float) -> str:
     """Three significant digits, or the whole number where it has more."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
-
-
-def number(value: float) -> str:
-    """A count, whole where it is whole: `1,536`, `0.50`."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
-
-
-def counted(value: float, noun: str) -> str:
-    """A count with its noun: `1 sync`, `2 syncs`, `0.50 syncs`."""
-    return f"{number(value)} {noun}{'' if value == 1 else 's'}"

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.boundary.foreign_text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,7 +43,8 @@ class Notes:
 
 def to_markdown(table: Table) -> str:
     """The table as GitHub Markdown, notes as a numbered list; every cell stays plain text."""
-    lines = [_markdown_row(table.columns), _markdown_row(tuple("---" for _ in table.columns))]
+    columns = tuple(map(one_line, table.columns))
+    lines = [_markdown_row(columns), _markdown_row(("---",) * len(columns))]
     lines += [_markdown_row(tuple(plain_markdown(cell) for cell in row)) for row in table.rows]
     if table.notes:
         lines += [""]
@@ -51,7 +54,7 @@ def to_markdown(table: Table) -> str:
 
 def plain_markdown(text: str) -> str:
     """Text that Markdown shows as it is: no HTML, link, image, emphasis, mention or line break."""
-    text = " ".join(text.split())
+    text = one_line(text)
     text = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([`*_\[\]|~$!#])", r"\\\1", text)
     # A mention notifies people, and a bare address becomes a link.
@@ -72,7 +75,7 @@ def _csv_cell(value: object) -> object:
     if value is None:
         return ""
     if isinstance(value, str):
-        line = " ".join(value.split())
+        line = one_line(value)
         return f"'{line}" if line[:1] in ("=", "+", "-", "@") else line
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.counts import counted
 from harness.tables import figures
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def modelled_lines(report: AuditReport, short: Callable[[str], str]) -> Iterator
     ceiling = figures.milliseconds(step.ceiling_ms)
     yield (
         f"Modelled step on {step.gpu}: {figures.milliseconds(step.step_ms)}; {ceiling} at the "
-        "ceiling, with no waits and all copies hidden."
+        "ceiling, with no syncs and all copies hidden."
     )
     if step.without_ms is not None:
         places = ", ".join(_short(place, short) for place in step.without)
@@ -42,7 +43,7 @@ def race_lines(report: AuditReport, short: Callable[[str], str]) -> Iterator[str
     """One line a race."""
     for race in report.races:
         first, second = _short(race.first, short), _short(race.second, short)
-        times = figures.counted(race.count, "time")
+        times = counted(race.count, "time")
         yield f"{race.kind}, {times}: {second} does not wait for {first}"
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from harness.counts import counted
 from harness.record.records import PHASES, Comparison, MemoryPeak, Parity, RunRecord
 from harness.tables import figures
 from harness.tables.grid import Table
+from harness.tables.speaking import size_text
 
 
 def headline(record: RunRecord) -> str:
     """What ran where, in one line that says how its figures came about."""
     scenario, machine = record.scenario, record.machine
     gpu = machine.gpus[0].name if machine.gpus else None
-    threads = "1 thread" if machine.num_threads == 1 else f"{machine.num_threads} threads"
-    place = gpu or f"{machine.cpu_model}, {threads}"
+    place = gpu or f"{machine.cpu_model}, {counted(machine.num_threads, 'thread')}"
     if record.source == "modelled":
         place = machine.device
     return (
-        f"{scenario.name}: {scenario.model} ({scenario.fit}), {scenario.dtype}, "
+        f"{scenario.name}: {scenario.model} ({size_text(record)}), {scenario.dtype}, "
         f"{scenario.attention}, {record.source} on {place}, torch {machine.torch}"
     )
 
@@ -95,7 +96,7 @@ def _comparisons(record: RunRecord) -> Table:
             "This arm",
             "Speedup [interval]",
             "Verdict",
-            "Tells apart from",
+            "Smallest detectable",
             "Blocks",
         ),
         rows=tuple(rows),

@@ -116,7 +116,7 @@ def test_an_a_a_arm_is_the_baseline_again_and_is_added_once() -> None:
     ("arms", "part"),
     [
         ((FAST, arm("slow")), "Exactly one arm must have the role"),
-        ((BASELINE,), "compares with nothing"),
+        ((BASELINE,), "cannot be compared"),
         ((BASELINE, FAST, FAST), "two arms are called 'fast'"),
         (
             (BASELINE, Arm(name="again", variants={"toy-fix": "fast"}, role="a/a")),

@@ -138,7 +138,7 @@ def test_a_new_run_appears_on_reload(chromium: Any, tmp_path: Path) -> None:
     with serving(store.root) as base:
         seen = visit(chromium, base)
         seen.open("/")
-        assert "1 runs in" in seen.page.inner_text('[data-testid="stSidebar"]')
+        assert "1 run in" in seen.page.inner_text('[data-testid="stSidebar"]')
         synthetic.write(store, synthetic.record(2))
         for _ in range(20):  # a snapshot counts as fresh for two seconds
             seen.page.reload(wait_until="domcontentloaded")

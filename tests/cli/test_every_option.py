@@ -15,6 +15,7 @@ from gapless.cli.main import VERBS, app, main
 from gapless.cli.option_rules import RANGES
 from harness.record.audit_report import AuditReport, Site
 from harness.record.store import Store
+from harness.record.sync_kinds import SyncKind
 from scenarios.scenario_catalogue import get
 from tests.dashboard import synthetic
 from tests.dashboard.stores import fill_modelled, fill_one
@@ -89,8 +90,8 @@ DISPLAY = [False]
 
 def site(line: int) -> Site:
     return Site(
-        op="aten::item", kind="scalar_read", phase="forward", count_per_step=1, syncs_per_call=1,
-        file="steps.py", line=line, code=f"x{line}.item()",
+        op="aten::item", kind=SyncKind.SCALAR_READ, phase="forward", count_per_step=1,
+        syncs_per_call=1, file="steps.py", line=line, code=f"x{line}.item()",
     )  # fmt: skip
 
 

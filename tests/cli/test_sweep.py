@@ -125,7 +125,7 @@ def test_one_ctrl_c_ends_the_sweep_and_keeps_the_runs_so_far(monkeypatch) -> Non
     world.carry_out = interrupted  # type: ignore[method-assign]
     done = world.sweep(monkeypatch, seconds=120)
     assert len(done.records) == 1
-    assert done.interrupted
+    assert done.stop_code == 130
     assert done.exit_code == 130
     assert [row.needs for row in done.rows(CLAIMS)][1:] == [
         "Not measured: the sweep was interrupted before its turn."

@@ -10,13 +10,19 @@ import msgspec
 import plotly.graph_objects as go
 import pytest
 
-from dashboard.charts import ab, bars, claims, lanes, run, style, syncs, whatif
-from dashboard.rows import ab as ab_rows
-from dashboard.rows import claims as claim_rows
-from dashboard.rows import lanes as lane_rows
-from dashboard.rows import run as run_rows
-from dashboard.rows import syncs as sync_rows
-from dashboard.rows import whatif as whatif_rows
+from dashboard.charts import arm_charts as ab
+from dashboard.charts import claim_chart as claims
+from dashboard.charts import interval_bars as bars
+from dashboard.charts import lane_chart as lanes
+from dashboard.charts import modelled_charts as whatif
+from dashboard.charts import sample_chart as run
+from dashboard.charts import style
+from dashboard.charts import sync_charts as syncs
+from dashboard.rows import arm_rows as ab_rows
+from dashboard.rows import claim_entries as claim_rows
+from dashboard.rows import lane_rows, sync_rows
+from dashboard.rows import modelled_rows as whatif_rows
+from dashboard.rows import run_facts as run_rows
 from harness.audit.trace.load import load_trace
 from tests.dashboard import synthetic
 from tests.dashboard.payloads import PAYLOADS, poisoned
@@ -53,7 +59,7 @@ def every_figure(made: RunRecord) -> dict[str, style.Figure]:
         "lanes": lanes.timeline_chart([("before", timeline), ("after", timeline)], 0.0, 30.0),
         "whatif": whatif.whatif_chart(modelled),
         "map": whatif.whatif_map(modelled, ["H100"]),
-        "samples": run.samples_chart(run_rows.sample_rows(taken, "batch")),
+        "samples": run.samples_chart(run_rows.thinned(taken, "batch")),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dashboard.rows import claims
+from dashboard.rows import claim_entries as claims
 from tests.dashboard import synthetic
 
 
@@ -14,6 +14,7 @@ def test_several_modelled_setups_of_one_gpu_answer_with_their_range() -> None:
     assert summary is not None
     many = msgspec.structs.replace(
         few,
+        id=f"{few.id}1",
         scenario=msgspec.structs.replace(
             few.scenario, input=msgspec.structs.replace(summary, num_documents_mean=240.0)
         ),

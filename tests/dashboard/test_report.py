@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,19 +33,28 @@ def test_the_verdict_comes_first_and_the_report_is_short(store: Store) -> None:
     records = list(store.listing().records)
     lines = markdown_report(records).splitlines()
     assert lines[0] == MARKER
-    assert lines[2].startswith("**Measured: 3 faster; Modelled: 12 faster")
+    assert lines[2].startswith(
+        "**6 published claims, measured: 1 faster, 3 not measured, 2 without"
+    )
+    for fix in synthetic.FIXES:
+        assert sum(line.startswith(f"| {fix},") for line in lines) == 2, fix
+    count, shown = map(
+        int, re.findall(r"(\d+) figures of arms .* (\d+) of them", "\n".join(lines))[0]
+    )
+    assert count == 60
+    assert sum(line.count("measured") for line in lines if " · " in line) == shown
     assert len(lines) <= MAX_LINES
-    assert any("more lines: `gapless report --all`" in line for line in lines)
+    assert any("all with `gapless report --all`" in line for line in lines)
     everything = markdown_report(records, everything=True)
     assert len(everything.splitlines()) > MAX_LINES
-    assert "more lines" not in everything
+    assert "report --all" not in everything
 
 
 def test_failed_parity_is_in_the_first_sentence() -> None:
     made = synthetic.record(1)
     failed = msgspec.structs.replace(made.parity[0], passed=False)
     text = markdown_report([msgspec.structs.replace(made, parity=(failed, *made.parity[1:]))])
-    assert "1 parity checks fail" in text.splitlines()[2]
+    assert "1 parity check fails" in text.splitlines()[2]
 
 
 def test_an_empty_store_says_so() -> None:
@@ -77,7 +87,9 @@ def test_one_record_reads_the_same_everywhere(
     assert figures.items() <= cells.items()
 
     monkeypatch.setenv("GAPLESS_STORE", store.root)
-    page = AppTest.from_file(str(APP), default_timeout=60).run().switch_page("views/ab.py").run()
+    page = (
+        AppTest.from_file(str(APP), default_timeout=60).run().switch_page("views/ab_view.py").run()
+    )
     frame = page.dataframe[-1].value
     on_page = {(r["Arm"], r["Phase"]): r["Speedup"] for _, r in frame.iterrows()}
     assert on_page == figures
@@ -91,7 +103,7 @@ def test_hostile_text_is_text_in_markdown(payload: str) -> None:
     assert "](" not in body.replace("\\]\\(", "").replace("\\](", "")
     assert "://" not in body
     rows = [line for line in body.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {7}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {7, 8}
 
 
 def test_the_verb_prints_and_appends_to_the_job_summary(

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.facets import gpu_name
-from dashboard.rows import ab, across, claims, lanes, run, syncs, whatif
+from dashboard.rows import arm_rows as ab
+from dashboard.rows import claim_entries as claims
+from dashboard.rows import lane_rows as lanes
+from dashboard.rows import modelled_rows as whatif
+from dashboard.rows import run_differences as across
+from dashboard.rows import run_facts as run
+from dashboard.rows import sync_rows as syncs
 from dashboard.rows.listed import rows_csv
 from harness.record.records import Arm
 from harness.tables.claim_rows import rows_from_records
+from harness.tables.speaking import gpu_name
 from tests.dashboard import synthetic
+
+if TYPE_CHECKING:
+    from harness.record.records import RunRecord
 
 
 def test_each_claim_has_its_published_figure_first_and_then_one_for_each_source_and_gpu() -> None:
@@ -31,7 +41,6 @@ def test_each_claim_has_its_published_figure_first_and_then_one_for_each_source_
         ("measured", "cpu"),
     ]
     assert entries[0].text == "+14.3%"
-    assert entries[2].run == runs[0].id, "the newest run speaks"
 
 
 def test_a_newer_run_without_a_figure_does_not_hide_an_older_one_with_one() -> None:
@@ -116,16 +125,34 @@ def test_runs_on_other_machines_are_not_comparable_and_say_why() -> None:
     other = msgspec.structs.replace(
         synthetic.record(3), machine=msgspec.structs.replace(base.machine, torch="2.11.0")
     )
-    assert across.differences(base, other) == ("torch: 2.13.0 -> 2.11.0",)
-    h200 = across.differences(base, synthetic.record(4, gpu="NVIDIA H200"))
-    assert "GPU: cpu -> NVIDIA H200" in h200
+    assert differing(base, other) == [("torch", "2.13.0", "2.11.0")]
+    h200 = differing(base, synthetic.record(4, gpu="NVIDIA H200"))
+    assert ("GPU", "cpu", "NVIDIA H200") in h200
     clocks = [
         msgspec.structs.replace(
             base, steadiness=msgspec.structs.replace(base.steadiness, sm_clock_max_mhz=clock)
         )
         for clock in (1980.0, 1500.0)
     ]
-    assert across.differences(*clocks) == ("highest SM clock: 1980 MHz -> 1500 MHz",)
+    assert differing(*clocks) == [("highest SM clock", "1980 MHz", "1500 MHz")]
+
+
+def differing(base: RunRecord, run: RunRecord) -> list[tuple[str, str, str]]:
+    return [(row.fact, row.base_value, row.value) for row in across.differences(base, run)]
+
+
+def test_sizes_that_differ_are_named_one_by_one_and_give_no_verdict() -> None:
+    base = synthetic.record(1)
+    scenario = msgspec.structs.replace(
+        base.scenario, config={"num_layers": 2, "hidden_size": 64}, checkpointing=False
+    )
+    few = synthetic.record(2, scenario=scenario)
+    assert differing(base, few) == [
+        ("checkpointing", "on", "off"),
+        ("size num_layers", "40", "2"),
+    ]
+    assert across.across_rows(base, [few]) == ()
+    assert across.across_rows(base, [few, synthetic.record(3)]) != ()
 
 
 def test_an_arm_moved_only_where_the_two_intervals_do_not_meet() -> None:
@@ -201,7 +228,7 @@ def test_a_modelled_gpu_never_bears_the_name_of_a_measured_one() -> None:
 
 
 def test_samples_are_thinned_in_order() -> None:
-    rows = run.sample_rows(synthetic.samples(0, 100), "batch", 50)
+    rows = run.thinned(synthetic.samples(0, 100), "batch", 50)
     assert 25 <= len(rows) <= 50
     assert [row.order for row in rows] == sorted(row.order for row in rows)
 

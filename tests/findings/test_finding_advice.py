@@ -51,7 +51,7 @@ ADVICE = {
     ),
     "a loop that ends early": (
         "def step(s):\n    for t in range(3):\n        if s['loss'].item() > 9 or t > 7: break\n",
-        "if t % 8 == 7 and (s['loss'].item() > 9 or t > 7): ...  # in every eighth turn",
+        "if t % 8 == 7 and (s['loss'].item() > 9 or t > 7): ...  # in every eighth iteration",
     ),
     "a line that is printed": (
         "def step(s):\n    return f\"loss {s['loss'].item():.3f}\"\n",

@@ -33,7 +33,7 @@ ONE = replace(SCENARIOS["gpt-oss-20b"], name="{name}")
 RULE = """
 from harness.findings.rule import Advice, Rule
 from harness.record.sync_kinds import SyncKind
-def advise(spot):
+def advise(location):
     return Advice(why="w", instead=("i",), unless="u")
 RULE = Rule(kind="{kind}", sites=frozenset({{SyncKind.SCALAR_READ}}), advise=advise)
 """

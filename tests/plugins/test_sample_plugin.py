@@ -50,7 +50,7 @@ SMALL = ("--layers", "1", "--tokens", "64", "--no-store", "--json")
 
 def document(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, object] = json.loads(done.stdout[done.stdout.index("\n{") :])
+    found: dict[str, object] = json.loads(done.stdout)
     return found
 
 

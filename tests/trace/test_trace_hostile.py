@@ -154,7 +154,7 @@ def test_a_million_brackets_deep_is_no_recursion(tmp_path: Path, opening: bytes)
     )
     trace = load_trace(path)
     assert len(trace.device) == 2
-    assert any("1 damaged events" in note for note in trace.notes)
+    assert any("left out 1 damaged event" in note for note in trace.notes)
     path.write_bytes(deep)
     outcome = attempt(path, TraceLimits())
     assert isinstance(outcome, str) or outcome.notes

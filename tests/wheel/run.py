@@ -19,7 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dashboard", "gapless", "harness", "optimizations", "scenarios", "pytest_gapless.py")
 PARTS = ("tests/wheel", "tests/cli", "tests/audit", "tests/audit_front", "tests/dashboard")
-USUAL = ("-q", "-n", "2", "-m", "not slow and not gpu and not browser", *PARTS)
+OF_A_CLONE = (
+    "tests/cli/test_make.py",
+    "tests/cli/test_gpu_check.py",
+    "tests/cli/test_other_systems.py",
+)
+USUAL = (
+    "-q", "-n", "2", "-m", "not slow and not gpu and not browser", *PARTS,
+    *(f"--ignore={file}" for file in OF_A_CLONE),
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:

@@ -43,7 +43,7 @@ def test_the_records_of_the_published_rows_are_in_it() -> None:
 def test_no_frame_of_gapless_stands_in_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--scenario", "gpt-oss-20b", "--layers", "2", "--json"]) == 0
     printed = capsys.readouterr().out
-    report = json.loads(printed[printed.index("\n{\n") :])
+    report = json.loads(printed)
     places = [
         origin.below_packages(str(place))
         for entry in (*report["sites"], *report["findings"])

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch._C._autograd import _get_sequence_nr
 
-from harness.audit.frames import Code, CodeBook, Point
+from harness.audit.frames import Code, CodeClassifier, Point
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -49,8 +49,8 @@ class _ModuleCall:
 class Attribution:
     """Follows module calls and autograd nodes on one thread, and explains ops."""
 
-    def __init__(self, book: CodeBook) -> None:
-        self.book = book
+    def __init__(self, classifier: CodeClassifier) -> None:
+        self.classifier = classifier
         self._calls: list[_ModuleCall] = []
         self._num_calls = 0
         self._forward: dict[int, Cause] = {}
@@ -72,7 +72,7 @@ class Attribution:
             finally:
                 calls.pop()
 
-        self.book.mark(call_module.__code__, Code.MODULE_CALL)
+        self.classifier.mark(call_module.__code__, Code.MODULE_CALL)
         patches.set(torch.nn.Module, "__call__", call_module)
 
     def before_op(self) -> None:
@@ -99,11 +99,11 @@ class Attribution:
     def nearest(self) -> Point | None:
         """The innermost line outside of torch that runs: the user's, or another library's."""
         frame: FrameType | None = sys._getframe(1)
-        kind = self.book.kind
+        kind = self.classifier.kind
         while frame is not None:
             code = frame.f_code
             what = kind(code)
-            if what is Code.USER or (what is Code.LIBRARY and not self.book.in_torch(code)):
+            if what is Code.USER or (what is Code.LIBRARY and not self.classifier.in_torch(code)):
                 return Point(code, frame.f_lasti)
             frame = frame.f_back
         return None
@@ -147,7 +147,7 @@ class Attribution:
         self, frame: FrameType | None, depth: int, through: bool = False
     ) -> tuple[Point | None, Point | None, FrameType | None]:
         """User point, library point, and the engine's frame if that came before a user's."""
-        kind = self.book.kind
+        kind = self.classifier.kind
         library: Point | None = None
         while frame is not None:
             code = frame.f_code

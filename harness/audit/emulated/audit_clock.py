@@ -36,7 +36,7 @@ class ClockOptions:
     without: tuple[str, ...] = ()
     """Sites to leave out of a second clock: `file:line`, or a file's last part, or an op."""
     gpus: tuple[str, ...] = ()
-    """Other GPUs to say for how much the costliest sites cost there."""
+    """Other GPUs on which to model the cost of the costliest sites."""
     timeline: str | None = None
     """File for the modelled timeline of the last step, as a Chrome trace."""
     races: bool = False
@@ -162,7 +162,7 @@ def _use(use: Use) -> str:
 
 
 def _places(counts: Counts) -> dict[str, frozenset[int]]:
-    """Waits by place."""
+    """Syncs by place."""
     places: dict[str, frozenset[int]] = {}
     for key, count in counts.sites.items():
         name = _place_name(key)
@@ -195,6 +195,6 @@ def _matching(
         fitting = [place for place in places if place == name or place.endswith("/" + name)]
         if not fitting:
             known = ", ".join(sorted(places)[:5]) or "none"
-            raise UsageError(f"No wait is at {name}; the audit found {known}.")
+            raise UsageError(f"No sync is at {name}; the audit found {known}.")
         found.update((place, places[place]) for place in fitting)
     return found

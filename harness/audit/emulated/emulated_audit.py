@@ -1,7 +1,7 @@
 """Audits a step on the emulated accelerator.
 
 `audit_callable` runs a step function; `EmulatedAudit` is the `with` block that everything else
-(the context manager, decorator and script runner of the front door) is built on.
+(the context manager, decorator and script runner in `gapless`) is built on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Mode = Literal["auto", "values", "shapes"]
 Boundary = Literal["explicit", "optimizer", "script"]
 
 _NOTHING_RAN = (
-    "Nothing ran on the emulated GPU: the step works on CPU tensors, which make nobody wait; build "
+    "Nothing ran on the emulated GPU: the step works on CPU tensors, which need no sync; build "
     "the model inside the audit with device='cuda', or move it and its inputs there."
 )
 
@@ -75,9 +75,11 @@ class EmulatedAudit:
         clock: ClockOptions | None = None,
     ) -> None:
         if steps is not None and steps < 1:
-            raise UsageError(f"An audit needs at least one step; steps={steps} is none.")
+            raise UsageError(
+                f"An audit needs at least one step; give steps=1 or more, not {steps}."
+            )
         if skip is not None and skip < 0:
-            raise UsageError(f"skip={skip} is no number of steps; give 0 or more.")
+            raise UsageError(f"An audit cannot skip {skip} steps; give skip=0 or more.")
         self._clock_options = clock or ClockOptions()
         self._modelled = ModelledSteps(find_gpu(gpu))
         device_clock = DeviceClock(costs_for(self._modelled.gpu))
@@ -92,7 +94,7 @@ class EmulatedAudit:
             self.device, device_clock, user_files=user_files, redundancy=redundancy
         )
         self.target = target
-        self.book = self._session.book
+        self.classifier = self._session.classifier
         self._boundary = boundary
         self._steps = steps
         self._skip = skip if skip is not None else int(boundary == "script")
@@ -134,7 +136,7 @@ class EmulatedAudit:
         return self._counts.num_syncs + self._session.counts.num_syncs
 
     def report_so_far(self) -> AuditReport:
-        """What was found up to now, work done again left out; for use inside the block."""
+        """What was found so far, redundant work left out; for use inside the block."""
         counts = Counts()
         counts.add(self._counts)
         counts.add(self._session.counts)
@@ -145,7 +147,7 @@ class EmulatedAudit:
         self.device.note(sentence)
 
     def record(self, recording: bool) -> None:
-        """Count from here on, or do not; a step on the clock begins with the counting."""
+        """Start or stop counting here; a step on the clock starts with the counting."""
         if recording:
             self._session.begin()
         else:
@@ -319,7 +321,7 @@ def audit_callable(
         observers=observers,
         **settings,
     )
-    with as_workload_error(f"The step of {audit.target}", audit.book), audit:
+    with as_workload_error(f"The step of {audit.target}", audit.classifier), audit:
         audit.record(False)
         audit.run_steps(make_step(step) if build else step)
     return audit.report

@@ -28,7 +28,7 @@ def audit_script(
     """Audit the optimizer steps of a script.
 
     The script sees `sys.argv`, `__main__` and `sys.path` as Python would set them. After `skip`
-    and `steps` more optimizer steps it is left where it stands; without `steps` it runs to its
+    and `steps` more optimizer steps it is stopped; without `steps` it runs to its
     end. Without `skip` the first step, with the set-up before it, is left out where others follow.
     `settings` are those of `EmulatedAudit`. Raises `UsageError` where there is no such script and
     `WorkloadError` where it raises or exits with another status than 0.
@@ -45,6 +45,6 @@ def audit_script(
         user_files=(str(path),),
         **settings,
     )
-    with as_workload_error(script, audit.book), audit:
+    with as_workload_error(script, audit.classifier), audit:
         run_as_main(path, arguments)
     return audit.report

@@ -1,4 +1,4 @@
-"""Waits that are meant: marked in the code with a reason, and listed apart."""
+"""Intended syncs: marked in the code with a reason, and listed apart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ _reason: ContextVar[str | None] = ContextVar("intended_wait", default=None)
 
 @contextmanager
 def allow_sync(reason: str) -> Iterator[None]:
-    """Waits inside this block are intended; an audit lists them apart, with the reason.
+    """Mark the syncs inside this block as intended: an audit lists them apart, with the reason.
 
-    Outside of an audit it does nothing. Blocks nest; the innermost reason holds. Works as a
-    decorator too. Raises `UsageError` for an empty reason.
+        with gapless.allow_sync("log every 100 steps"):
+            print(loss.item())
+
+    Outside of an audit it does nothing. In nested blocks the innermost reason holds. It is a
+    decorator, too. Raises `UsageError` for an empty reason.
     """
     if not reason.strip():
         raise UsageError("allow_sync needs a reason, such as allow_sync('log every 100 steps').")
@@ -34,12 +37,12 @@ def allow_sync(reason: str) -> Iterator[None]:
 
 
 def intended_reason() -> str | None:
-    """The reason that holds here, or `None` where waits are not marked."""
+    """The reason that holds here, or `None` where syncs are not marked."""
     return _reason.get()
 
 
 class FirstMoves:
-    """Moving a model to the device is no part of a step: its copies are intended, the first time.
+    """The copies that first move a model to the device are intended: they are part of no step.
 
     `around` stands for `nn.Module._apply`, which `to`, `cuda` and `half` go through. A module that
     is moved again, as when it is offloaded in between, is counted.

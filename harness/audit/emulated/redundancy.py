@@ -1,4 +1,4 @@
-"""From numbered work to groups: what was computed again, as whole chains.
+"""Groups of redundant work: what was computed again, as whole chains of ops.
 
 Work that is repeated belongs to one group where one result feeds the next, or where one function
 computes both from the same value. An upload of a host tensor that lives on, such as a plain
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from harness.audit.frames import Point
 
 LEAST_LAUNCHES = 2
-"""Kernels that the repeats must launch to be worth a line, where they wait for nothing."""
+"""Fewest kernels that repeats without syncs must launch to be reported."""
 LEAST_LAUNCHES_IN_ONE_CALL = 6
 """The same within one module call, which does not grow with the number of layers."""
 LEAST_BYTES = 16 << 20
-"""A single repeat that writes this much is worth one, too."""
+"""A single repeat that writes so many bytes is reported, too."""
 
 
 Rows = dict[tuple[object, ...], RedundantGroup]
@@ -44,7 +44,7 @@ class Group(NamedTuple):
     size: int
     first: Occurrence
     again: list[Occurrence]
-    """Each time that need not have been."""
+    """Each time that was redundant."""
     across_steps: bool = False
 
 
@@ -61,11 +61,11 @@ class Redundancy:
         for forward in passes:
             within = list(groups_of(forward))
             _count(self._within, map(self._row, within))
-            told = {id(work) for group in within for work in group.works}
-            _count(self._across, map(self._row, constant_groups_of(forward, told)))
+            reported = {id(work) for group in within for work in group.works}
+            _count(self._across, map(self._row, constant_groups_of(forward, reported)))
 
     def groups(self, steps: int) -> tuple[RedundantGroup, ...]:
-        """Groups within a step, dearest first, with waits and bytes per step of `steps` steps.
+        """Groups within a step, most costly first, with syncs and bytes per step of `steps`.
 
         Uploads of lasting host tensors are among them.
         """
@@ -124,7 +124,7 @@ def _per_step(rows: Rows, steps: int) -> tuple[RedundantGroup, ...]:
 
 
 def groups_of(forward: ForwardWork) -> Iterator[Group]:
-    """The groups of one forward pass that are worth a line."""
+    """The groups of one forward pass that are worth reporting."""
     repeated = [work for work in forward.works.values() if len(work.occurrences) > 1]
     for works in _chains(repeated):
         if all(work.is_upload for work in works):
@@ -142,15 +142,15 @@ def groups_of(forward: ForwardWork) -> Iterator[Group]:
             yield from _lasting_uploads(work, forward.known_hosts)
 
 
-def constant_groups_of(forward: ForwardWork, told: AbstractSet[int]) -> Iterator[Group]:
+def constant_groups_of(forward: ForwardWork, reported: AbstractSet[int]) -> Iterator[Group]:
     """Chains on buffers and constants alone that the step before computed as well.
 
-    `told`: the identity of works that are part of a group within this pass.
+    `reported`: the identity of works that are part of a group within this pass.
     """
     constant = [
         work
         for number, work in forward.works.items()
-        if not work.lineage and number in forward.known_constants and id(work) not in told
+        if not work.lineage and number in forward.known_constants and id(work) not in reported
     ]
     for works in _chains(constant):
         again = [o for work in works for o in work.occurrences]
@@ -182,7 +182,7 @@ def _lasting_uploads(work: Work, known_hosts: frozenset[int]) -> Iterator[Group]
 
 
 def _chains(works: list[Work]) -> Iterator[list[Work]]:
-    """The works in parts that hang together, in the order of the run."""
+    """The works in connected parts, in the order of the run."""
     parents = list(range(len(works)))
 
     def root(index: int) -> int:

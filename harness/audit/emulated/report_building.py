@@ -21,7 +21,12 @@ from harness.record.audit_report import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.audit.emulated.site_counts import CopyKey, Counts, SiteCount, SiteKey
+    from harness.audit.emulated.site_counts import (
+        CopyKey,
+        Counts,
+        SiteCount,
+        SiteKey,
+    )
     from harness.record.sync_kinds import SyncKind
 
 SiteIdentity = tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""What a tally counts: waits by site and copies by kind, with what they cost."""
+"""What a tally counts: syncs by site and copies by kind, with what they cost."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class SiteCount:
     """Lineage of the input -> module calls of the present step that worked on it."""
     same_input_in_modules: bool = False
     clock_sites: list[int] = field(default_factory=list)
-    """Numbers of its waits on the virtual clock."""
+    """Numbers of its syncs on the virtual clock."""
     blocked_ns: int | None = None
     exposed_ns: int | None = None
     unread: int = 0
-    """Copies whose result was gone within the step before anything read it."""
+    """Copies whose result was freed within the step before anything read it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CopyKey:
 
 @dataclass
 class Counts:
-    """Waits and copies of a stretch of the run."""
+    """Syncs and copies of a part of the run."""
 
     sites: dict[SiteKey, SiteCount] = field(default_factory=dict)
     copies: dict[CopyKey, tuple[int, int]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Counts:
         return sum(count.syncs for key, count in self.sites.items() if key.intended is None)
 
     def set_costs(self, waits: Iterable[WaitCost]) -> None:
-        """Give each site what its waits cost by the virtual clock."""
+        """Give each site what its syncs cost by the virtual clock."""
         costs = {cost.wait.site: cost for cost in waits}
         for count in self.sites.values():
             known = [costs[site] for site in count.clock_sites if site in costs]

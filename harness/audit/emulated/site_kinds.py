@@ -1,17 +1,17 @@
-"""From what an op did to what sort of wait it is: kinds that need the source around the line.
+"""Kinds of syncs that need the source around the line to be recognised.
 
 The dispatcher knows *how* the host waited (a read, a dynamic size, a copy). Whether it polled
-experts, read once per parameter or checked an argument is told by the lines around it.
+experts, read once per parameter or checked an argument follows from the lines around it.
 """
 
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.boundary.bounded_reads import source_lines
 from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ class Loop(NamedTuple):
 @cache
 def _loops_of(file: str) -> tuple[Loop, ...]:
     """Each loop of a file with the lines of its body, outer ones before those inside them."""
-    source = "".join(linecache.getlines(file))
+    source = "".join(source_lines(file))
     try:
         tree = ast.parse(source)
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     loops = []
     for node in ast.walk(tree):

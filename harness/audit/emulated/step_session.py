@@ -1,7 +1,7 @@
 """Watches steps on an emulated device: the one set-up of observers, patches and clock.
 
-Where a step begins and ends, and which steps count, is for those who use it: an audit of a block, a
-function or a script (`emulated_audit`), and a bench that looks at one step of each arm.
+Where a step begins and ends, and which steps count, is decided by those who use it: an audit of a
+block, a function or a script (`emulated_audit`), and a bench that looks at one step of each arm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.audit.emulated.report_building import build_report
 from harness.audit.emulated.tally import Tally
 from harness.audit.emulated.unread_copies import UnreadCopies
 from harness.audit.emulated.value_numbers import ValueNumbers
-from harness.audit.frames import Code, CodeBook
+from harness.audit.frames import Code, CodeClassifier
 from harness.clock.clock_figures import figures_of
 from harness.emulator.tensors.patches import Patches
 
@@ -43,7 +43,7 @@ class StepTime:
     recording: Recording
     figures: ClockFigures
     tape: list[Action]
-    """What happened, to be played again."""
+    """What happened, for another clock to replay."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StepSession:
     """A `with` block in which steps on `device` can be watched; enter it as often as needed.
 
     Between `begin` and `pause` syncs are counted by place and `clock` is recorded; `take` ends a
-    step. What was watched and not taken when the block ends is gone. `user_files` count as the
+    step. What was watched and not taken when the block ends is lost. `user_files` count as the
     user's wherever they lie; `redundancy=False` numbers no values, which is faster.
     """
 
@@ -74,10 +74,10 @@ class StepSession:
         user_files: tuple[str, ...] = (),
         redundancy: bool = True,
     ) -> None:
-        self.book = CodeBook(user_files)
+        self.classifier = CodeClassifier(user_files)
         # The line that calls `model.cpu()` copies no tensor of its own.
-        self.book.mark(torch.nn.Module._apply.__code__, Code.LIBRARY)
-        self.attribution = Attribution(self.book)
+        self.classifier.mark(torch.nn.Module._apply.__code__, Code.LIBRARY)
+        self.attribution = Attribution(self.classifier)
         self._device = device
         self._clock = clock
         self._patches = Patches()
@@ -128,7 +128,7 @@ class StepSession:
         self._clock.start_recording(keep_tape=True)
 
     def pause(self) -> None:
-        """Watch no more; the step that has begun is no part of the clock's figures."""
+        """Stop watching; the step that has begun is no part of the clock's figures."""
         if self.is_watching:
             self._tally.recording = False
             self._clock.stop_recording()

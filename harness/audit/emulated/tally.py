@@ -1,4 +1,4 @@
-"""Counts waits and copies by site while an audit runs; keeps no event."""
+"""Counts syncs and copies by site while an audit runs; keeps no event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """An observer that counts waits by site, while `recording`."""
+    """An observer that counts syncs by site, while `recording`."""
 
     wants_every_op = False
 
@@ -28,8 +28,8 @@ class Tally:
         clock: DeviceClock | None = None,
         unread: UnreadCopies | None = None,
     ) -> None:
-        """`clock` has seen each event before and gives its waits their numbers; `unread` follows
-        what copies make."""
+        """`clock` sees each event first and numbers its syncs; `unread` follows the results of
+        copies."""
         self._attribution = attribution
         self._clock = clock
         self._unread = unread
@@ -38,7 +38,7 @@ class Tally:
         """What was counted since the last `take`."""
 
     def on_event(self, event: OpEvent) -> None:
-        """Count what this op waited for and copied."""
+        """Count the syncs and copies of this op."""
         if not self.recording:
             return
         if event.copy is not None:
@@ -54,7 +54,7 @@ class Tally:
                 self._unread.follow(event.copy, site)
 
     def on_stream_action(self, action: StreamAction) -> None:
-        """Streams make nobody wait by themselves."""
+        """What a stream does is no sync of the host."""
 
     def take(self) -> Counts:
         """What was counted since the last call. Inputs are compared within one such stretch."""

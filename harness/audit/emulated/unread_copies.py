@@ -1,4 +1,4 @@
-"""Copies between host and device whose result nothing reads before it is gone.
+"""Copies between host and device whose result nothing reads before it is freed.
 
 A result is followed by its storage, so that views, `detach` and what autograd saves stand for it.
 Any op on it counts as a read, and so does every way in which Python gets at the bytes of a host
@@ -43,12 +43,12 @@ class UnreadCopies:
         self._storage_of = torch.Tensor.untyped_storage
 
     def start(self, patches: Patches) -> None:
-        """Begin to see how Python reads host tensors."""
+        """Start to observe how Python reads host tensors."""
         for name in _PYTHON_READS:
             patches.wrap(torch.Tensor, name, self._read_by_python)
 
     def follow(self, copy: Copy, site: SiteCount) -> None:
-        """Count the copy at its site as unread if its result goes away unread within the step."""
+        """Count the copy at its site as unread if its result is freed unread within the step."""
         storage = None if copy.made is None else copy.made()
         # A print or a read of one value copies by itself; there is no result to look after.
         if storage is None or current_reading() not in _OF_THE_COPY:
@@ -64,7 +64,7 @@ class UnreadCopies:
             self._on_device[storage.number] = identity
 
     def forget(self) -> None:
-        """The step ends: what is alive now is kept for something."""
+        """End a step: what is alive now may be read later."""
         self._followed.clear()
         self._on_device.clear()
 
@@ -82,7 +82,7 @@ class UnreadCopies:
                     self._followed.pop(identity, None)
 
     def on_stream_action(self, action: StreamAction) -> None:
-        """Streams read nothing."""
+        """What a stream does reads no tensor."""
 
     def _read_by_python(self, original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if type(tensor) is not EmulatedTensor:

@@ -1,4 +1,4 @@
-"""Work done again on equal inputs, found by numbering values.
+"""Redundant work on equal inputs, found by value numbering.
 
 The number of a value is the hash of the op that made it, the numbers of what the op read, and its
 constants. Equal numbers mean equal work. What is numbered is the state of a storage: views share
@@ -6,9 +6,9 @@ it, a write in place makes a new state out of the old one, random ops and parame
 their own, and host data that is uploaded counts by its content.
 
 Compared is one forward pass, from the end of one backward to the start of the next, with the
-recompute of its checkpoints. There only work counts that needs no learned data: to run the layer
-again is what checkpointing is for, to count its documents again is not. Work on buffers and
-constants alone is compared from step to step as well.
+recompute of its checkpoints. Only work that needs no learned data counts there: checkpointing means
+to run a layer again, but not to count its documents again. Work on buffers and constants alone is
+compared from step to step as well.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ class ValueNumbers:
         self._new_constants: set[int] = set()
 
     def on_stream_action(self, action: StreamAction) -> None:
-        """Streams compute nothing."""
+        """What a stream does computes nothing."""
 
     def on_event(self, event: OpEvent) -> None:
-        """Number what the op computed."""
+        """Give what the op computed its number."""
         if event.phase in _UNNUMBERED:
             # Gradients and updates are new data; what they wrote in place shows by its version.
             self._after_backward = True

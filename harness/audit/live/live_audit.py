@@ -15,8 +15,10 @@ import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from harness.audit.failures import error_text
 from harness.audit.live.live_syncs import SyncRecorder
 from harness.audit.trace import audit_trace
+from harness.boundary.foreign_text import one_line
 from harness.errors import UsageError, WorkloadError
 from harness.findings.finding_catalogue import with_findings
 from harness.record.sync_kinds import SyncKind
@@ -37,7 +39,7 @@ def _activities() -> list[ProfilerActivity]:
 
 
 def _profiler() -> profile:
-    """Stacks, shapes, and rows for what each wait waited for where this torch offers them."""
+    """Stacks, shapes, and rows for what each sync waited for where this torch offers them."""
     try:
         from torch._C._profiler import _ExperimentalConfig
 
@@ -105,7 +107,7 @@ class LiveAudit:
 
 
 def _report_of(recorded: profile, target: str, keep: Path | None) -> AuditReport:
-    """Export the trace to a file and audit it like a stranger's."""
+    """Export the trace to a file and audit it like any other."""
     with tempfile.TemporaryDirectory(prefix="gapless-live-") as folder:
         path = Path(folder) / "trace.json.gz" if keep is None else keep
         try:
@@ -123,11 +125,12 @@ def _report_of(recorded: profile, target: str, keep: Path | None) -> AuditReport
 def _workload(target: str) -> Iterator[None]:
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
-    except Exception as error:
+    except BaseException as error:
+        said = one_line(error_text(error))
         raise WorkloadError(
-            f"{target} raised {type(error).__name__}: {error}; mend the step, then audit it again"
+            f"{target} raised {type(error).__name__}: {said}; mend the step, then audit it again"
         ) from error
 
 
@@ -172,7 +175,7 @@ def with_call_lines(report: AuditReport, recorder: SyncRecorder) -> AuditReport:
 
 
 def _at_call_line(site: Site, lines: tuple[CallLine, ...]) -> Site:
-    """The profiler knows the function; where one line of it waited, that is the line."""
+    """The profiler knows the function only; where one line of it waited, that is the line."""
     if site.file is None:
         return site
     same = {
@@ -202,7 +205,7 @@ def _agreement(report: AuditReport, details: TraceDetails, recorder: SyncRecorde
             "the profiler also sees pageable copies and extensions that wait by themselves"
         )
     if profiled < callbacks:
-        remarks.append("some recorded waits are not in the profiled steps: the steps differ")
+        remarks.append("some recorded syncs are not in the profiled steps: the steps differ")
     return SyncAgreement(
         profiler=profiled, callbacks=callbacks, warnings=warned, remarks=tuple(remarks)
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from harness.audit.failures import as_workload_error
-from harness.audit.frames import CodeBook
+from harness.audit.frames import CodeClassifier
 from harness.audit.live.live_audit import LiveAudit, require_gpu
 from harness.audit.main_program import AuditComplete, run_as_main
 from harness.errors import UsageError, WorkloadError
@@ -75,7 +75,7 @@ def audit_script_live(
     counter = _Steps(live, steps, skip)
     hook = register_optimizer_step_post_hook(counter.after)
     try:
-        with as_workload_error(script, CodeBook((str(path),))):
+        with as_workload_error(script, CodeClassifier((str(path),))):
             run_as_main(path, arguments)
     except AuditComplete:
         pass

@@ -1,4 +1,4 @@
-"""Python stacks of the waits of a running program, from torch itself.
+"""Python stacks of the syncs of a running program, from torch itself.
 
 Two sources: the GPU-trace callbacks that torch calls at each stream, device and event synchronise,
 and the warnings of the sync debug mode. Each misses what the other sees (the mode knows nothing of
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import torch
 import torch.cuda._gpu_trace as torch_gpu_trace
 
-from harness.audit.frames import Code, CodeBook, Point, place_of
+from harness.audit.frames import Code, CodeClassifier, Point, place_of
 from harness.record.trace_details import CallLine
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class SyncRecorder:
-    """While active, notes the innermost user frame of each wait, on every thread.
+    """While active, notes the innermost user frame of each sync, on every thread.
 
     The debug mode and the warning filters belong to the whole process; both are put back on exit,
     whatever happened inside. Other warnings go where they always went.
@@ -60,7 +60,7 @@ class SyncRecorder:
     cuda: SyncDebugMode = torch.cuda
     gpu_trace: ModuleType = torch_gpu_trace
     seen: list[_Seen] = field(default_factory=list)
-    _book: CodeBook = field(default_factory=CodeBook)
+    _book: CodeClassifier = field(default_factory=CodeClassifier)
     _callbacks: dict[str, Callable[..., None]] = field(default_factory=dict)
     _mode: int = 0
     _caught: warnings.catch_warnings[None] | None = None
@@ -129,12 +129,12 @@ class SyncRecorder:
 
     @property
     def num_callbacks(self) -> int:
-        """Waits announced by callbacks."""
+        """Syncs reported by callbacks."""
         return sum(not seen.warned for seen in self.seen)
 
     @property
     def num_warnings(self) -> int:
-        """Waits announced by warnings."""
+        """Syncs reported by warnings."""
         return sum(seen.warned for seen in self.seen)
 
     def lines(self) -> tuple[CallLine, ...]:

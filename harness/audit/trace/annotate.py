@@ -1,10 +1,8 @@
-"""The trace again, with what the audit found drawn into it, for Perfetto."""
+"""Writes the trace again with the findings of the audit added, for Perfetto."""
 
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,6 +13,7 @@ from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import Analysis, analyse
 from harness.audit.trace.trace_source import ByteSource
 from harness.audit.trace.trace_text import find_event_list
+from harness.boundary.atomic_files import replacing
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 PROCESS = "gapless"
 """Process name of the added rows, and their category, by which our own reader skips them."""
-_WAIT, _EXPOSED, _IDLE = "waits", "exposed idle", "idle"
+_WAIT, _EXPOSED, _IDLE = "syncs", "exposed idle", "idle"
 _MAX_COUNTER_POINTS = 20_000
 
 
 def annotate(path: str | Path, out: str | Path, *, limits: TraceLimits | None = None) -> int:
     """Write `out` (.json.gz): every event of the trace unchanged, then our findings.
 
-    Added: one slice a wait with its owner and cost, one slice a stretch of exposed idle time, and
+    Added: a slice for each sync with its owner and cost, one for each exposed idle time, and
     a counter of the launch queue per device. Returns the number of events added. The file appears
     whole or not at all. Raises `UsageError` where the trace cannot be read or `out` not written.
     """
@@ -40,18 +39,11 @@ def annotate(path: str | Path, out: str | Path, *, limits: TraceLimits | None = 
     analysis = analyse(load_trace(path, limits=limits))
     added = list(_events(analysis))
     try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-        temporary = Path(name)
-        try:
-            with (
-                os.fdopen(handle, "wb") as raw,
-                gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5) as packed,
-            ):
-                _copy_with(path, limits, added, packed)
-            temporary.chmod(0o644)
-            temporary.replace(out)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            replacing(out) as raw,
+            gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=5) as packed,
+        ):
+            _copy_with(path, limits, added, packed)
     except OSError as error:
         raise UsageError(
             f"cannot write {out}: {error.strerror or error}; choose a folder you can write to"

@@ -1,4 +1,4 @@
-"""Sort a wait by the ops around it."""
+"""Sorts syncs by the ops around them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def waiting_op(chain: tuple[str, ...]) -> str | None:
 
 
 def wait_kind(chain: tuple[str, ...], role: int, api: str, copy: CopyKind | None) -> SyncKind:
-    """What sort of wait it is."""
+    """The kind of a sync."""
     op = waiting_op(chain)
     if op == "aten::_local_scalar_dense" and not _BRANCH_OPS.isdisjoint(chain):
         return SyncKind.BOOL_BRANCH

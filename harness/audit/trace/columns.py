@@ -17,7 +17,7 @@ UNKNOWN = -1
 """Stands in integer columns for a value that was not recorded."""
 
 KERNEL, MEMCPY, MEMSET, CUDA_SYNC = 0, 1, 2, 3
-"""Kinds of device rows. `CUDA_SYNC` rows describe waits and keep nothing busy."""
+"""Kinds of device rows. `CUDA_SYNC` rows describe syncs and keep nothing busy."""
 
 K = TypeVar("K")
 

@@ -157,7 +157,7 @@ def split_idle(
 ) -> IdleSplit:
     """Why the device was idle.
 
-    `blocked_host`: exposed time of waits. `slow_host`: nothing was queued, the host had not
+    `blocked_host`: exposed time of syncs. `slow_host`: nothing was queued, the host had not
     launched yet. `communication`: inside a collective on the host, or right before a communication
     kernel. `other`: work was queued and had not started (launch latency, stream order).
     """

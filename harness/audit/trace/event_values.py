@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.audit.trace.columns import UNKNOWN, Int64
+from harness.boundary.foreign_text import visible_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,4 +78,4 @@ def tidy_label(value: int | float | str | None) -> int | str:
     if not isinstance(value, str):
         return int(value) if math.isfinite(value) else UNKNOWN
     match = re.fullmatch(r"(?:stream )?(\d{1,18})", value)
-    return int(match[1]) if match else value
+    return int(match[1]) if match else visible_name(value)

@@ -1,4 +1,4 @@
-"""What each wait of a trace cost: which device it waited for, and what that device idled."""
+"""What each sync of a trace cost: which device it waited for, and what that device idled."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """One entry a wait, nanoseconds."""
+    """One entry for each sync, nanoseconds."""
 
     device_busy: Int64
     """Device work during the blocked time."""
     idle_to_launch: Int64
-    """Idle from the wait's begin until the next launch reached the device."""
+    """Idle from the start of the sync until the next launch reached the device."""
     exposed: Int64
-    """Part of it that is the wait's doing."""
+    """Part of it that is due to the sync."""
     work_after: Int64
-    """Device time of the work queued between this wait and the next: what could fill the idle."""
+    """Device time of the work queued between this sync and the next: what could fill the idle."""
     idle: dict[int, Intervals]
     """Per device: the exposed time itself."""
 
@@ -82,7 +82,7 @@ def find_launches(trace: Trace, launcher: Int64, device_of_row: Int64) -> Launch
 def device_of_waits(
     trace: Trace, waits: Waits, launches: Launches, device_of_row: Int64, default: int
 ) -> Int64:
-    """The device each wait waited for: that of its copy, else the one its thread, or its process,
+    """The device each sync waited for: that of its copy, else the one its thread, or its process,
     queues most work on."""
     processes = process_numbers(trace)
     by_thread = {t: _most_used(launches, launches.thread == t) for t in np.unique(waits.thread)}
@@ -114,7 +114,7 @@ def find_exposure(
     launches: Launches,
     devices: dict[int, DeviceTime],
 ) -> Exposure:
-    """Cost of each wait on its own device."""
+    """Cost of each sync on its own device."""
     size = len(waits)
     result = Exposure(
         device_busy=np.zeros(size, dtype=np.int64),

@@ -6,7 +6,7 @@ import msgspec
 
 
 class TraceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on one trace file. A file that passes one is refused, or read in part and said so.
+    """Bounds on one trace file. A file that passes one is refused, or read in part with a note.
 
     Memory use follows `chunk_bytes` and the number of events kept, not the size of the file.
     """

@@ -1,4 +1,4 @@
-"""Who asked for a wait: op, Python line, module, phase, and in backward the forward line."""
+"""What caused a sync: op, Python line, module, phase, and in backward the forward line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PythonLine:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who made the host wait. Equal owners are one site."""
+    """What made the host wait. Equal owners are one site."""
 
     kind: OwnerKind
     op: str
@@ -183,7 +183,7 @@ def _resolve(trace: Trace, stack: Stack, api: str) -> Owner:
 
 
 def find_owners(trace: Trace, waits: Waits) -> list[Owner]:
-    """The owner of each wait."""
+    """The owner of each sync."""
     known: dict[tuple[str, tuple[tuple[FrameKind, str], ...], int], Owner] = {}
     owners: list[Owner] = []
     for stack, call in zip(waits.stacks, waits.call.tolist(), strict=True):
@@ -200,7 +200,7 @@ def find_owners(trace: Trace, waits: Waits) -> list[Owner]:
 
 
 def _add_forward(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
-    """Give each wait in backward the Python line and module of its forward op."""
+    """Give each sync in backward the Python line and module of its forward op."""
     missing = [
         index
         for index, owner in enumerate(owners)
@@ -229,7 +229,7 @@ def _add_forward(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
 
 
 def forward_row(links: ForwardLinks, stack: Stack) -> int | None:
-    """Row in `Trace.ops` of the forward op of the innermost backward node around a wait."""
+    """Row in `Trace.ops` of the forward op of the innermost backward node around a sync."""
     for frame in reversed(_ops(stack)):
         if is_autograd(frame.name):
             row = links.forward_of(frame.row)
@@ -239,7 +239,7 @@ def forward_row(links: ForwardLinks, stack: Stack) -> int | None:
 
 
 def _add_context(trace: Trace, waits: Waits, owners: list[Owner]) -> None:
-    """Where nothing encloses a wait, name what ran last on its thread."""
+    """Where nothing encloses a sync, name what ran last on its thread."""
     bare = [index for index, owner in enumerate(owners) if owner.kind == "none"]
     if not bare:
         return

@@ -28,6 +28,7 @@ from harness.audit.trace.trace_text import (
     repair,
     scan,
 )
+from harness.counts import counted
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class EventReader:
             self._read_metadata(head, b"}" if head.startswith(b"{") else b"", iter(()))
         self.notes[:0] = self.source.notes
         if self.num_skipped:
-            self.notes.append(f"{self.num_skipped:,} damaged events were left out")
+            self.notes.append(f"left out {counted(self.num_skipped, 'damaged event')}")
 
     def _too_long(self, read_any: bool) -> None:
         limit = self.source.limits.max_event_bytes

@@ -1,9 +1,9 @@
-"""What if a site's waits vanished: the trace replayed on a small model of host and device.
+"""The time without a site's syncs: the trace replayed on a small model of host and device.
 
 Host time between calls, kernel times and launch latencies stay as recorded. Each stream runs its
 rows in order; a row starts when its launch has arrived, its stream is free, and the row of another
-stream it was seen to follow has ended; a wait that is kept lasts until what it waited for has
-ended, plus the time it took to come back. This is an estimate and called so: dependencies that the
+stream it was seen to follow has ended; a sync that is kept lasts until what it waited for has
+ended, plus the time it took to come back. This is an estimate: dependencies that the
 trace does not show (NCCL peers, host threads that wait for each other) are not in the model.
 """
 
@@ -47,12 +47,12 @@ class _Wait:
     stream: int
     """Stream whose end it waited for, or `_NONE`."""
     residual: int
-    """Time from that end until the host came back; the whole wait where it waited for nothing."""
+    """Time from that end until the host came back; the whole sync where it waited for nothing."""
     process: int
 
 
 def replay_without(launches: Launches, waits: Waits, groups: Sequence[Int64]) -> list[int | None]:
-    """For each group of waits: nanoseconds by which the device span shrinks without them.
+    """For each group of syncs: nanoseconds by which the device span shrinks without them.
 
     `None` for the cheapest groups of a large trace, which are not replayed.
     """
@@ -70,7 +70,7 @@ def replay_without(launches: Launches, waits: Waits, groups: Sequence[Int64]) ->
 
 
 def _items(launches: Launches, waits: Waits) -> list[_Launch | _Wait]:
-    """Launches and waits in host order, with what the recording tells about each."""
+    """Launches and syncs in host order, with what the recording says about each."""
     num_launches = len(launches.call_start)
     time = np.concatenate((launches.call_start, waits.start))
     # At equal times the launch comes first: a blocking copy waits for the copy it queues.
@@ -104,7 +104,7 @@ def _items(launches: Launches, waits: Waits) -> list[_Launch | _Wait]:
         number = index - num_launches
         process = process_of_thread.get(threads[number], _NONE)
         if process == _NONE:
-            continue  # This thread queues nothing: its waits hold nobody up.
+            continue  # This thread queues nothing: its syncs delay no launch.
         start, end = starts[number], wait_ends[number]
         finished = [(t, s) for s, t in stream_end.items() if start < t <= end + _FOLLOWS_NS]
         done, stream = max(finished, default=(start, _NONE))

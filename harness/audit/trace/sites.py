@@ -1,4 +1,4 @@
-"""Waits with one owner are one site: its row in the report, and what it cost."""
+"""Syncs with one owner are one site: its row in the report, and what it cost."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SiteGroup:
-    """Waits of one site."""
+    """Syncs of one site."""
 
     owner: Owner
     kind: SyncKind
     waits: Int64
-    """Indices into the waits."""
+    """Indices into `Waits`."""
 
 
 def group_sites(
@@ -63,7 +63,7 @@ def group_sites(
 
 
 def _calls(waits: Waits, group: SiteGroup) -> int:
-    """Calls of the owning op among the waits: some ops wait twice in one call."""
+    """Calls of the owning op among the syncs: some ops wait twice in one call."""
     op = waiting_op(group.owner.op_chain)
     if op is None:
         return len(group.waits)

@@ -51,7 +51,7 @@ def find_steps(trace: Trace) -> tuple[Step, ...]:
 def step_table(
     steps: Sequence[Step], waits: Waits, exposure: Exposure, time: DeviceTime | None
 ) -> tuple[StepUse, ...]:
-    """Waits and device time of each step. A wait belongs to the step in which it begins."""
+    """Syncs and device time of each step. A sync belongs to the step in which it begins."""
     found = []
     for step in steps:
         inside = (waits.start >= step.start) & (waits.start < step.end)

@@ -34,7 +34,9 @@ from harness.audit.trace.sites import SiteGroup, group_sites, site_cost, site_ro
 from harness.audit.trace.steps import Step, find_steps, step_table
 from harness.audit.trace.use_tables import to_ms
 from harness.audit.trace.waits import Waits, blocked_time, count_api_calls, find_waits
+from harness.boundary.foreign_text import visible_struct
 from harness.clock.intervals import Intervals
+from harness.counts import counted
 from harness.record.audit_report import AuditReport, AuditTimeline
 from harness.record.trace_details import TraceDetails
 
@@ -68,7 +70,7 @@ class Analysis:
 
 
 def analyse(trace: Trace) -> Analysis:
-    """Find waits, owners and costs."""
+    """Find syncs, owners and costs."""
     launcher = launching_calls(trace.calls, trace.device)
     every_wait = find_waits(trace, launcher)
     waits = every_wait.where(~every_wait.own)
@@ -113,10 +115,10 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
     if analysis.num_steps is None:
         notes.append("the trace marks no profiler steps; per-step figures are for the whole trace")
     if outside:
-        notes.append(f"{outside:,} of {len(waits):,} waits lie outside the marked steps")
+        notes.append(f"{outside:,} of {counted(len(waits), 'sync')} outside the marked steps")
     if any(site.owner.cause is not None for site in analysis.sites):
         notes.append("lines are where a function begins; the profiler records no call lines")
-    return AuditReport(
+    report = AuditReport(
         source="trace",
         times=times_of(trace),
         target=target,
@@ -132,6 +134,7 @@ def report_of(analysis: Analysis, target: str) -> AuditReport:
         unjudged=_unjudged(analysis),
         trace=_details(analysis, outside),
     )
+    return visible_struct(report)
 
 
 def _outside_steps(analysis: Analysis) -> int | None:
@@ -152,7 +155,7 @@ def _unjudged(analysis: Analysis) -> tuple[str, ...]:
     if work and unlinked > work // 2:
         said.append("most device work has no launching call in the trace; exposed time is a guess")
     if not len(trace.calls) and work:
-        said.append("the trace holds no runtime calls, so that waits cannot be seen")
+        said.append("the trace holds no runtime calls, so that syncs cannot be seen")
     return tuple(said)
 
 

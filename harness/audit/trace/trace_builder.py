@@ -33,6 +33,8 @@ from harness.audit.trace.event_values import (
     tidy_label,
 )
 from harness.audit.trace.runtime_apis import api_role
+from harness.boundary.foreign_text import visible_name
+from harness.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -253,9 +255,11 @@ class TraceBuilder:
         streams, stream_of = _tidy(self._streams)
         said = list(notes)
         if self.num_damaged:
-            said.append(f"{self.num_damaged:,} events without a usable time were left out")
+            said.append(f"left out {counted(self.num_damaged, 'event')} without a usable time")
         if self.num_negative:
-            said.append(f"{self.num_negative:,} events with a negative duration count as instants")
+            said.append(
+                f"{counted(self.num_negative, 'event')} of negative duration read as instantaneous"
+            )
         if self.full:
             said.append(f"only the first {self.max_events:,} events that carry figures were read")
         return Trace(
@@ -272,11 +276,11 @@ class TraceBuilder:
                 thread=thread_of[self._flows.column("thread", np.int32)],
                 is_start=self._flows.column("is_start", np.bool_),
             ),
-            names=["" if name is None else name for name in self.names],
+            names=["" if name is None else visible_name(name) for name in self.names],
             threads=threads,
             streams=streams,
             shapes=[text.decode("utf-8", "replace") for text in self._shapes],
-            stacks=list(self._stacks),
+            stacks=[";".join(map(visible_name, stack.split(";"))) for stack in self._stacks],
             metadata=metadata,
             notes=tuple(said),
         )

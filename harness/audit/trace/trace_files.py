@@ -1,4 +1,4 @@
-"""The way in: one trace, or a folder with one trace per rank merged into one report."""
+"""Audits one trace, or a folder with one trace per rank merged into one report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from harness.audit.trace.load import load_trace
 from harness.audit.trace.trace_audit import analyse, rank_of, report_of
+from harness.counts import counted
 from harness.errors import UsageError
 from harness.findings.finding_catalogue import with_findings
 from harness.record.audit_report import AuditReport, AuditTimeline, CopySummary, Site
@@ -103,7 +104,7 @@ def merge_ranks(
 ) -> AuditReport:
     """Means over the ranks; API calls and the profiler's own are sums."""
     steps = {report.steps for report in reports}
-    notes = [f"figures are means over {len(reports)} ranks; API calls are sums over them"]
+    notes = [f"figures are means over {counted(len(reports), 'rank')}; API calls are sums"]
     if len(steps) > 1:
         notes.append("the ranks hold different numbers of steps")
     notes += sorted({note for report in reports for note in report.notes})

@@ -1,4 +1,4 @@
-"""Two audits side by side: A, B and what moved."""
+"""Two audits side by side: A, B, and the figures that differ."""
 
 from __future__ import annotations
 

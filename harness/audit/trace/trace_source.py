@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
+from harness.boundary.bounded_reads import open_regular
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class ByteSource:
     def blocks(self) -> Iterator[bytes]:
         """Decompressed blocks of at most about `chunk_bytes`. Raises `UsageError`."""
         try:
-            size = self.path.stat().st_size
-            with self.path.open("rb") as file:
+            with os.fdopen(open_regular(self.path), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
                 compressed = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
                 produce = self._gzip if compressed else self._plain

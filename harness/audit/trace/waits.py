@@ -1,6 +1,6 @@
-"""Host calls that waited for the device: one wait each, however many calls it took.
+"""Syncs of a trace: each time that the host waited for the device, in however many calls.
 
-A pageable copy and the stream synchronise that PyTorch issues right after it are one wait: the
+A pageable copy and the stream synchronise that PyTorch issues right after it are one sync: the
 host asked once. Which of the two calls holds the time differs between driver versions, so the
 blocked time is the union of both.
 """
@@ -63,12 +63,12 @@ def copy_kind(name: str) -> CopyKind:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """One entry a wait, in time order."""
+    """One entry for each sync, in time order."""
 
     start: Int64
     end: Int64
     blocked: Int64
-    """Nanoseconds inside the calls of this wait."""
+    """Nanoseconds inside the calls of this sync."""
     thread: Int32
     call: Int64
     """The call that names it: the synchronise, or the copy where there is none."""
@@ -82,7 +82,7 @@ class Waits:
         return len(self.start)
 
     def where(self, chosen: Bool) -> Waits:
-        """The waits for which `chosen` holds."""
+        """The syncs for which `chosen` holds."""
         return Waits(
             self.start[chosen],
             self.end[chosen],
@@ -96,9 +96,9 @@ class Waits:
 
 
 def blocked_time(trace: Trace, waits: Waits) -> Intervals:
-    """Time in which at least one thread was inside a call of a wait."""
+    """Time in which at least one thread was inside a call of a sync."""
     start, end = trace.calls.start[waits.call], trace.calls.end[waits.call]
-    # What is blocked beyond the naming call lies in the copy call, with which the wait begins.
+    # What is blocked beyond the naming call lies in the copy call, with which the sync begins.
     in_copy = waits.blocked - (end - start)
     return Intervals.union_of(
         np.concatenate((start, waits.start)), np.concatenate((end, waits.start + in_copy))
@@ -122,7 +122,7 @@ def _copy_rows(trace: Trace, launcher: Int64) -> Int64:
 
 
 def find_waits(trace: Trace, launcher: Int64) -> Waits:
-    """All waits of the trace. `launcher` is from `launching_calls`."""
+    """All syncs of the trace. `launcher` is from `launching_calls`."""
     calls = trace.calls
     copy_row = _copy_rows(trace, launcher)
     kinds = {name: copy_kind(trace.names[name]) for name in np.unique(trace.device.name)}

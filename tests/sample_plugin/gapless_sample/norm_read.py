@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.findings.rule import Advice, Rule, Spot
+from harness.findings.rule import Advice, Location, Rule
 from harness.record.sync_kinds import SyncKind
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def _reads_a_norm(site: Site, statement: Statement | None) -> bool:
     return ".norm()" in (site.code or "")
 
 
-def _advise(spot: Spot) -> Advice:
+def _advise(location: Location) -> Advice:
     return Advice(
         why="Each layer reads the norm of what it gets.",
         instead=("norms.append(x.norm())  # one read of all, once per logging interval",),
