@@ -11,6 +11,7 @@ import msgspec
 
 from gapless import factory
 from gapless.arms import Choices, parse_arms
+from harness.bench.arm_switch import baseline_variant
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
 from harness.record.storage import STORE_VARIABLE
@@ -64,7 +65,7 @@ def variants_of(names: Sequence[str] | None = None) -> dict[str, tuple[Variant, 
 
 @cache
 def applicable(scenario: Scenario) -> tuple[str, ...]:
-    """Optimizations of which the scenario's model can have a variant, in the order of fixes."""
+    """Optimizations that the scenario's model can be compared with, in the order of fixes."""
     return tuple(
         name
         for name, optimization in all_optimizations().items()
@@ -73,13 +74,13 @@ def applicable(scenario: Scenario) -> tuple[str, ...]:
 
 
 def reason_against(optimization: Optimization, scenario: Scenario) -> str | None:
-    """Why the scenario's model can have no variant of an optimization, or `None` if it can."""
+    """Why the scenario's model cannot have the baseline of an optimization, without which no arm
+    can be compared; `None` if it can."""
     model = _shapes(scenario)
     try:
-        reasons = [optimization.requires(model, one.name) for one in optimization.variants]
+        return optimization.requires(model, baseline_variant(optimization))
     except Exception as error:  # a plug-in's, beside which the others go on
         return f"its check fails with {type(error).__name__}: {error}"
-    return None if None in reasons else reasons[0]
 
 
 @cache

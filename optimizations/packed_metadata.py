@@ -99,6 +99,8 @@ class PackedMetadata(Optimization):
         if target is None:
             return f"{type(model).__name__} holds no transformers model"
         config = target.config.get_text_config()
+        if getattr(config, "num_attention_heads", None) is None:
+            return f"{type(target).__name__} has no attention"
         if variant == "library":
             return _library_obstacle(target, config)
         if getattr(config, "attn_logit_softcapping", None) is not None:

@@ -80,9 +80,10 @@ def build_workload(scenario: ScenarioFacts, options: BuildOptions) -> ModelWorkl
 
 
 def build_shapes(scenario: ScenarioFacts) -> PreTrainedModel:
-    """The scenario's model, narrow and without weights (on `meta`), to ask what applies to it."""
+    """The scenario's model, narrow and with memory for weights only, to ask what applies to it."""
     options = BuildOptions(device="meta")
-    return _model(_plan(scenario, options), options)
+    # On a CPU, since a fix that copies to the host has no work on `meta`.
+    return _model(_plan(scenario, options), options).to_empty(device="cpu")
 
 
 def _model(plan: _Plan, options: BuildOptions) -> PreTrainedModel:

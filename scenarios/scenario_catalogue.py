@@ -39,7 +39,7 @@ class Scenario(ScenarioFacts):
         return build_workload(self, options or BuildOptions())
 
     def shapes(self) -> PreTrainedModel:
-        """The narrow model without weights, on `meta`, to ask which optimizations apply to it."""
+        """The narrow model, its weights not set, to ask which optimizations apply to it."""
         from scenarios.assemble import build_shapes
 
         return build_shapes(self)

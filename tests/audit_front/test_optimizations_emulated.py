@@ -13,7 +13,9 @@ from gapless.scenario_audit import audit_scenario
 from harness.tables.audit_text import report_text
 from optimizations import packed_attention
 from scenarios.build_options import BuildOptions
+from scenarios.configuration import library_config
 from scenarios.scenario_catalogue import get
+from scenarios.sizes import num_experts
 
 if TYPE_CHECKING:
     from harness.record.audit_report import AuditReport
@@ -119,10 +121,10 @@ def test_checkpoint_reload_copies_layer_inputs_and_waits_on_streams_only(
 @pytest.mark.parametrize("scenario", ["gpt-oss-20b", "qwen3-30b-a3b"])
 def test_moe_routing(scenario: str, variant: str) -> None:
     report = audit(scenario, f"moe-routing={variant}")
-    num_experts = get(scenario).facts["num_local_experts"]
-    assert num_experts is not None
+    experts = num_experts(library_config(get(scenario).facts))
+    assert experts is not None
     # `bincount` reads its extremes on CUDA, then the counts are read.
-    per_pass = {"where-loop": num_experts, "argsort": 3, "device-offsets": 0, "grouped_mm": 0}
+    per_pass = {"where-loop": experts, "argsort": 3, "device-offsets": 0, "grouped_mm": 0}
     routed = {
         phase: sum(
             site.count_per_step * site.syncs_per_call

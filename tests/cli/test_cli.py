@@ -33,6 +33,12 @@ def document_of(printed: str) -> dict:
     [
         (["bench", SCENARIO], "Say which arms in one way, and none was given"),
         (["bench", "qwen3-15b-packed", "--ladder"], "There is no scenario 'qwen3-15b-packed'; did"),
+        (["bench", "--ladder"], "Name what to build"),
+        (["bench", SCENARIO, "--config", "x.json", "--ladder"], "leave out the name or --config"),
+        (["bench", "--config", "gone.json", "--ladder"], "no configuration at gone.json"),
+        (["model", "--config", "gone.json", *MODEL[2:]], "no configuration at gone.json"),
+        (["audit", "--config", "gone.json"], "no configuration at gone.json"),
+        (["audit", "--config", "gone.json", "--scenario", SCENARIO], "Name one thing to audit"),
         (["bench", SCENARIO, "--ladder", "--grid"], "and --ladder and --grid were given"),
         (["bench", SCENARIO, "--arm", "x=y"], "'x' in the arm 'x=y' is no optimization"),
         (["bench", SCENARIO, "--ladder", "--toggle", "x"], "--toggle 'x' is no optimization"),
