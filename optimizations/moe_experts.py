@@ -107,8 +107,7 @@ def all_experts_grouped(
 def grouped_obstacle(experts: Any) -> str | None:
     """Why torch's grouped matmul cannot run these experts, or `None`.
 
-    It runs without a device read for bfloat16 on compute capability 9.0 or newer; elsewhere on
-    CUDA torch's own fallback reads the offsets once.
+    It may still read the offsets; see `grouped_drawback`.
     """
     weight = down_projection(experts).weight
     if weight.dim() != 3 or not weight.dtype.is_floating_point:
@@ -119,6 +118,22 @@ def grouped_obstacle(experts: Any) -> str | None:
     if weight.is_cuda and torch.cuda.get_device_capability(weight.device) < (8, 0):
         return "grouped matmul on CUDA needs compute capability 8.0 or newer"
     return None
+
+
+def grouped_drawback(experts: Any) -> str | None:
+    """Why torch's grouped matmul cannot run these experts, or not without a sync, or `None`.
+
+    Its kernel for all groups takes bfloat16 on compute capability 9.0 and 10.x; the fallback of
+    every other GPU copies the offsets to the host (aten/src/ATen/native/cuda/GroupedBlas.cpp).
+    """
+    obstacle = grouped_obstacle(experts)
+    weight = down_projection(experts).weight
+    if obstacle is not None or not weight.is_cuda:
+        return obstacle
+    major, _ = torch.cuda.get_device_capability(weight.device)
+    if weight.dtype == torch.bfloat16 and major in (9, 10):
+        return None
+    return "grouped matmul of this dtype reads the offsets on this GPU"
 
 
 def _grouped_mm(rows: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:

@@ -106,7 +106,11 @@ class MoeRouting(Optimization):
 
     def choose(self, model: nn.Module, *, packed: bool, tokens: int | None) -> Choice:
         from optimizations.implementation_switch import implementation_of, pretrained_model
-        from optimizations.moe_experts import down_projection, expert_modules, grouped_obstacle
+        from optimizations.moe_experts import (
+            down_projection,
+            expert_modules,
+            grouped_drawback,
+        )
 
         reason = self.requires(model, "device-offsets")
         if reason is not None:
@@ -125,7 +129,7 @@ class MoeRouting(Optimization):
             return Choice(self.name, None, why)
         if in_use != "eager":
             return Choice(self.name, None, f"{in_use} is not known here; it is left alone")
-        obstacle = grouped_obstacle(experts)
-        how = "and grouped matmuls" if obstacle is None else f"and one read per layer ({obstacle})"
+        drawback = grouped_drawback(experts)
+        how = "and grouped matmuls" if drawback is None else f"and one read per layer ({drawback})"
         why = f"eager experts read once and more per expert: one sort {how}"
         return Choice(self.name, "device-offsets", why)

@@ -13,7 +13,7 @@ import torch
 from harness.errors import UsageError
 from optimizations.implementation_switch import ImplementationSwitch
 from optimizations.moe_dispatch import plan_dispatch, to_experts, to_tokens
-from optimizations.moe_experts import all_experts_grouped, each_expert, grouped_obstacle
+from optimizations.moe_experts import all_experts_grouped, each_expert, grouped_drawback
 
 if TYPE_CHECKING:
     from torch import nn
@@ -100,11 +100,12 @@ def device_offsets_experts(
 ) -> torch.Tensor:
     """One sort, offsets that stay on the device, grouped matmuls, and a sum without a scatter.
 
-    Where torch has no grouped matmul for these experts, they run one by one, after one read.
+    Where torch has no grouped matmul for these experts, or one that reads the offsets in every
+    product, they run one by one, after one read.
     """
     dispatch = plan_dispatch(top_k_index, _num_experts(experts))
     rows = to_experts(hidden_states, dispatch, top_k_index.shape[-1])
-    if grouped_obstacle(experts) is None:
+    if grouped_drawback(experts) is None:
         rows = all_experts_grouped(experts, rows, dispatch.expert_of_row, dispatch.ends)
     else:
         rows = _one_by_one(experts, rows, dispatch.ends.tolist())

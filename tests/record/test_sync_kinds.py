@@ -22,7 +22,7 @@ STORED = (
     "slice_bound_read",
 )  # fmt: skip
 """Values that reports hold; one that is missing makes them unreadable."""
-OTHERS_NAMES = {"empty_cache": ("cuda_api.py", "allocator.py")}
+OTHERS_NAMES = {"empty_cache": ("gpu_answers.py", "allocator.py")}
 """Value -> files that write it as the name of a function of torch."""
 
 

@@ -126,7 +126,8 @@ def test_exact_lines_replace_function_lines_where_they_are_sure() -> None:
     recorder = SyncRecorder(cuda=FakeCuda(), gpu_trace=fake_trace())
     scope: dict[str, object] = {}
     source = "\n" * 1430 + "def box_predictor(fire):\n    fire(0)\n"
-    file = "/env/lib/python3.12/site-packages/transformers/models/owlv2/modeling_owlv2.py"
+    # A checkout of one's own: of an installed package the line that called it would be taken.
+    file = "/checkout/transformers/models/owlv2/modeling_owlv2.py"
     exec(compile(source, file, "exec"), scope)
     with recorder:
         registry = recorder.gpu_trace.StreamSynchronizationCallbacks
