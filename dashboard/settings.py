@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from harness.record.storage import default_store
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -19,7 +21,7 @@ class Settings:
 def read_settings() -> Settings:
     """Settings of this process; without any, the folder `results` for this machine alone."""
     return Settings(
-        store=os.environ.get("GAPLESS_STORE") or "results",
+        store=default_store(),
         needs_login=os.environ.get("GAPLESS_DASHBOARD_ACCESS") == "login",
         is_public=os.environ.get("GAPLESS_DASHBOARD_REACH") == "public",
     )

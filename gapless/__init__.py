@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.record.audit_report import AuditReport as AuditReport
     from harness.record.records import RunRecord as RunRecord
     from harness.record.store import Store as Store
+    from harness.workload import PackedDocuments as PackedDocuments
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "AuditReport",
     "GaplessError",
     "Optimized",
+    "PackedDocuments",
     "RunRecord",
     "Store",
     "SyncAuditCallback",
@@ -43,6 +45,7 @@ _MODULE_OF = {
     "AuditReport": "harness.record.audit_report",
     "GaplessError": "harness.errors",
     "Optimized": "gapless.optimizing",
+    "PackedDocuments": "harness.workload",
     "RunRecord": "harness.record.records",
     "Store": "harness.record.store",
     "SyncAuditCallback": "gapless.auditing",

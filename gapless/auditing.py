@@ -10,7 +10,7 @@ import functools
 import shutil
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from harness.errors import UsageError
 
@@ -31,7 +31,14 @@ R = TypeVar("R")
 On = Literal["auto", "gpu", "emulated"]
 
 
+@overload
+def audit(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
 def audit(
+    function: None = None,
+    /,
     *,
     steps: int | None = None,
     skip: int = 0,
@@ -40,7 +47,21 @@ def audit(
     mode: Mode = "auto",
     routing: Routing = "uniform",
     seed: int = 0,
-) -> Audit:
+) -> Audit: ...
+
+
+def audit(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    steps: int | None = None,
+    skip: int = 0,
+    on: On = "auto",
+    gpu: str = "H100",
+    mode: Mode = "auto",
+    routing: Routing = "uniform",
+    seed: int = 0,
+) -> Audit | Callable[P, R]:
     """Count, by source line, what makes the host wait for the device.
 
         with gapless.audit() as a:          @gapless.audit(steps=3)
@@ -52,8 +73,10 @@ def audit(
     model and data belong inside, too. `mode` is `values`, `shapes`, or `auto`: real values while
     they are small. In a block, steps end with the optimizer's; a decorated function is one step a
     call. The first `skip` steps are not counted, and after `steps` more counting ends.
+    `@gapless.audit` without parentheses counts the first call.
     """
-    return Audit(steps=steps, skip=skip, on=on, gpu=gpu, mode=mode, routing=routing, seed=seed)
+    made = Audit(steps=steps, skip=skip, on=on, gpu=gpu, mode=mode, routing=routing, seed=seed)
+    return made if function is None else made(function)
 
 
 class Audit:

@@ -14,7 +14,6 @@ from gapless.arms import Choices, parse_arms
 from harness.bench.arm_switch import baseline_variant
 from harness.bench.plan import BenchPlan, with_a_a
 from harness.errors import StoreError
-from harness.record.storage import STORE_VARIABLE
 from optimizations.optimization_catalogue import all_optimizations, answers
 from scenarios.build_options import BuildOptions
 from scenarios.scenario_catalogue import get
@@ -33,13 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 60.0
 DEFAULT_PRECISION = 0.01
-DEFAULT_STORE = "results"
 SYNC_PROBE = "gapless.sync_counters:EmulatedSyncProbe"
-
-
-def default_store() -> str:
-    """The store where none is given: `GAPLESS_STORE`, else the folder `results` here."""
-    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 def check_store(root: str) -> None:
@@ -182,8 +175,9 @@ def bench(
 
         record = gapless.bench("qwen3-14b-packed-sft", ["NAME=VARIANT"], seconds=30)
 
-    `gapless list` shows the names. `options` are fields of `scenarios.build_options.BuildOptions`.
-    Raises `UsageError` for a name or an option that does not exist.
+    `gapless list` shows the names. `options` are those of a scenario, such as `tokens=512`,
+    `num_layers=2`, `documents=4` or `device="cuda"`. Raises `UsageError` for a name or an option
+    that does not exist, with those that do.
     """
     choices: Choices = variants_of()
     plan = make_plan(

@@ -51,6 +51,9 @@ class Optimized:
     def __str__(self) -> str:
         return "\n".join(map(str, self.choices))
 
+    def __repr__(self) -> str:
+        return f"<gapless.Optimized: {'; '.join(map(str, self.choices)) or 'nothing'}>"
+
 
 def optimize(
     model: nn.Module,

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from harness.counts import counted
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -34,10 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A marked test is audited, whether it asks for the fixture or not."""
     for item in items:
-        if item.get_closest_marker("max_syncs") and isinstance(item, pytest.Function):
-            _allowed(item)
-            if _FIXTURE not in item.fixturenames:
-                item.fixturenames.append(_FIXTURE)
+        if not (isinstance(item, pytest.Function) and item.get_closest_marker("max_syncs")):
+            continue
+        if _FIXTURE not in item.fixturenames:
+            item.fixturenames.append(_FIXTURE)
 
 
 @pytest.fixture
@@ -55,16 +57,23 @@ def sync_audit() -> Iterator[SyncAudit]:
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Compare with the marker's bound as part of the test itself."""
+    if not pyfuncitem.get_closest_marker("max_syncs"):
+        return (yield)
+    allowed = _allowed(pyfuncitem)
     result = yield
-    if pyfuncitem.get_closest_marker("max_syncs"):
-        allowed = _allowed(pyfuncitem)
-        audit = cast("SyncAudit", pyfuncitem.funcargs[_FIXTURE])
-        if audit.count > allowed:
-            pytest.fail(
-                f"The test made the host wait {audit.count} times; {allowed} are allowed.\n"
-                f"{audit.explain()}",
-                pytrace=False,
-            )
+    audit = cast("SyncAudit", pyfuncitem.funcargs[_FIXTURE])
+    if not audit.has_judged:
+        pytest.fail(
+            "Nothing of the test ran on a GPU, so max_syncs says nothing: make its tensors with "
+            "device='cuda', which needs no GPU here.",
+            pytrace=False,
+        )
+    if audit.count > allowed:
+        pytest.fail(
+            f"The test has {counted(audit.count, 'sync')}; max_syncs allows {allowed}.\n"
+            f"{audit.explain()}",
+            pytrace=False,
+        )
     return result
 
 
@@ -72,7 +81,8 @@ def _allowed(item: pytest.Function) -> int:
     marker = item.get_closest_marker("max_syncs")
     values = () if marker is None else marker.args
     if len(values) != 1 or not isinstance(values[0], int) or values[0] < 0:
-        raise pytest.UsageError(
-            f"{item.nodeid}: write the marker as max_syncs(2), with the number of syncs allowed."
+        pytest.fail(
+            "Write the marker as max_syncs(2), with the number of syncs that are allowed.",
+            pytrace=False,
         )
     return values[0]

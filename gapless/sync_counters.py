@@ -47,6 +47,11 @@ class SyncAudit(Protocol):
         """Times the host has waited for the device so far; intended waits do not count."""
         ...
 
+    @property
+    def has_judged(self) -> bool:
+        """Whether anything ran on the device, so that a count of 0 says something."""
+        ...
+
     def explain(self) -> str:
         """Where it waited, for people."""
         ...
@@ -68,6 +73,11 @@ class EmulatedSyncAudit:
         """What was found so far."""
         return self._audit.report_so_far()
 
+    @property
+    def has_judged(self) -> bool:
+        """Whether an op ran on the emulated device."""
+        return self._audit.num_ops > 0
+
     def explain(self) -> str:
         """Where it waited, as the terminal report has it."""
         return report_text(with_answers(self.report, answers()))
@@ -83,6 +93,11 @@ class RecordedSyncAudit:
     def count(self) -> int:
         """The larger of the two counts: each sees waits that the other does not."""
         return max(self._recorder.num_callbacks, self._recorder.num_warnings)
+
+    @property
+    def has_judged(self) -> bool:
+        """Always: torch announces every sync of a real GPU."""
+        return True
 
     def explain(self) -> str:
         """One line for each place."""

@@ -68,7 +68,7 @@ class BuildOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             # msgspec writes "Expected `int` >= 1 - at `$.tokens`".
             what, _, field = str(error).partition(" - at `$.")
             given = f" {field[:-1]}={values[field[:-1]]!r}" if field[:-1] in values else "s"
-            message = (
-                f"The scenario option{given} cannot be used: {what}; see gapless bench --help."
-            )
-            raise UsageError(message) from error
+            names = ", ".join(cls.__struct_fields__)
+            raise UsageError(
+                f"The scenario option{given} cannot be used: {what}; the options are {names}."
+            ) from error

@@ -218,12 +218,13 @@ def _show_plan(plan: BenchPlan, results: Results) -> None:
 
 
 def _run(plan: BenchPlan, results: Results, *, store: str | None, keep: bool) -> int:
-    from gapless.bench_run import check_store, default_store, keep_run
+    from gapless.bench_run import check_store, keep_run
     from gapless.cli.progress import show_progress
     from gapless.json_documents import run_document
     from harness.bench.interrupts import Interrupts
     from harness.bench.runner import run_plan
     from harness.record.attachments import Attachments
+    from harness.record.storage import default_store
     from harness.tables.run_tables import run_tables
 
     root = (store or default_store()) if keep else None

@@ -95,9 +95,10 @@ def command(
     minutes, the longer the more layers, experts and arms; the time so far and to come is told.
     """
     from gapless.arms import parse_arms, parse_variants
-    from gapless.bench_run import applicable, check_store, default_store, variants_of
+    from gapless.bench_run import applicable, check_store, variants_of
     from gapless.configured import choose_scenario
     from gapless.modelled import modelled_table, parse_sweep, points
+    from harness.record.storage import default_store
 
     check_keeping(ctx, store, no_store)
     swept = parse_sweep(sweep or ())

@@ -82,12 +82,13 @@ def command(
     usual_s = QUICK_SECONDS if quick else FULL_SECONDS
     limit_s = check_seconds(usual_s if seconds is None else seconds)
 
-    from gapless.bench_run import check_store, default_device, default_store, variants_of
+    from gapless.bench_run import check_store, default_device, variants_of
     from gapless.cli.progress import show_progress
     from gapless.json_documents import reproduce_document
     from gapless.published_runs import plan_runs, select_claims
     from gapless.sweep import sweep_claims
     from harness.machine.machine import describe_machine
+    from harness.record.storage import default_store
     from harness.tables.claim_rows import reproduce_table
     from scenarios.published import CLAIMS
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STORE_VARIABLE = "GAPLESS_STORE"
 """Environment variable that names the store where none is given."""
+DEFAULT_STORE = "results"
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
 STALE_AFTER_S = 3600.0
@@ -79,6 +80,11 @@ class Storage(Protocol):
     def replace(self, name: str, content: bytes) -> None:
         """Put one file under the root, atomically; for a cache, so without forcing it to disk."""
         ...
+
+
+def default_store() -> str:
+    """The store where none is given: `GAPLESS_STORE`, else the folder `results` here."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 def open_storage(root: str) -> Storage:

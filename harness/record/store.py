@@ -8,6 +8,7 @@ links are not followed, types are checked, and one bad folder never hides the ot
 from __future__ import annotations
 
 import errno
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from harness.record.records import SCHEMA_VERSION, RunRecord, Sample
 from harness.record.run_index import INDEX_MIN_RUNS, IndexEntry, index_file, load_index, save_index
 from harness.record.samples import MAX_SAMPLES, MAX_SAMPLES_BYTES, decode_samples, encode_samples
 from harness.record.soundness import unsound
-from harness.record.storage import RUN_FILE, SAMPLES_FILE, Item, open_storage
+from harness.record.storage import RUN_FILE, SAMPLES_FILE, Item, default_store, open_storage
 
 MAX_INLINE_SAMPLES = 2_000
 """Up to this many raw samples are also kept in `run.json`, for readers without Parquet."""
@@ -64,12 +65,19 @@ class Listing:
 class Store:
     """The runs under one root: a local path, or any URL that fsspec knows (`s3://...`).
 
-    Nothing is touched until a method is called. Every failure is a `StoreError`.
+    Without a root it is the one that `$GAPLESS_STORE` names, or `results` in the working folder,
+    as for the command line. Nothing is touched until a method is called, and a folder that does
+    not exist is an empty store. Every failure is a `StoreError`.
+
+        Store().listing().records[0].comparisons
     """
 
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self._storage = open_storage(root)
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        self.root = default_store() if root is None else os.fspath(root)
+        self._storage = open_storage(self.root)
+
+    def __repr__(self) -> str:
+        return f"Store({self.root!r})"
 
     def write(
         self,

@@ -40,14 +40,20 @@ def report_text(
 ) -> str:
     """The report as plain text, `width` characters wide."""
     out = io.StringIO()
-    console = Console(file=out, width=max(width, MIN_WIDTH), highlight=False, color_system=None)
+    # In a notebook rich would display what it is asked to write to a string.
+    console = Console(
+        file=out, width=max(width, MIN_WIDTH), highlight=False, color_system=None,
+        force_jupyter=False,
+    )  # fmt: skip
     print_report(report, console, top=top, everything=everything)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def report_html(report: AuditReport, *, width: int = 110, top: int = TOP) -> str:
     """The report as HTML for a notebook: the same text, with its emphasis."""
-    console = Console(file=io.StringIO(), width=width, highlight=False, record=True)
+    console = Console(
+        file=io.StringIO(), width=width, highlight=False, record=True, force_jupyter=False
+    )
     print_report(report, console, top=top)
     code_format = '<pre style="line-height:normal;overflow-x:auto"><code>{code}</code></pre>'
     return console.export_html(inline_styles=True, code_format=code_format)

@@ -214,3 +214,23 @@ def test_the_callback_answers_every_event_of_a_trainer_and_waits_for_a_gpu() -> 
     callback.on_train_end()
     assert callback.report is None
     assert not hasattr(callback, "no_such_event")
+
+
+def test_a_decorator_without_parentheses_counts_the_first_call() -> None:
+    @gapless.audit
+    def step() -> float:
+        return float(torch.ones(2, device="cuda").sum())
+
+    assert step() == 2.0
+    assert step.audit.report.syncs_per_step == 1
+
+
+def test_a_notebook_gets_the_text_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    with gapless.audit() as audit:
+        torch.ones(2, device="cuda").sum().item()
+    assert "1 sync per step" in str(audit)
+    assert "1 sync per step" in audit._repr_html_()
+    assert capsys.readouterr().out == ""

@@ -332,3 +332,14 @@ def test_old_leftovers_are_cleared_by_the_next_writer_and_young_ones_kept(tmp_pa
     assert store.listing().problems == ()
     store.write(record("r1"), [])
     assert sorted(p.name for p in tmp_path.iterdir()) == [".tmp-young", "r1"]
+
+
+def test_a_store_is_where_a_path_or_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Store(tmp_path).root == str(tmp_path)
+    monkeypatch.setenv("GAPLESS_STORE", str(tmp_path / "team"))
+    assert Store().root == str(tmp_path / "team")
+    assert len(Store().listing().records) == 0
+    monkeypatch.delenv("GAPLESS_STORE")
+    assert repr(Store()) == "Store('results')"

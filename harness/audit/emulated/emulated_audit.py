@@ -131,6 +131,11 @@ class EmulatedAudit:
         return self._recorded
 
     @property
+    def num_ops(self) -> int:
+        """Ops that ran on the emulated device so far."""
+        return self.device.dispatcher.num_ops
+
+    @property
     def num_syncs(self) -> int:
         """Syncs counted so far in all, intended ones left out."""
         return self._counts.num_syncs + self._session.counts.num_syncs
