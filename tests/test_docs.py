@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import gapless
 from gapless.cli.main import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,3 +61,21 @@ def test_commands_named_in_documents_exist(page: Path) -> None:
     targets = set(re.findall(r"`make ([a-z-]+)", text))
     makefile = (ROOT / "Makefile").read_text()
     assert {target for target in targets if f"\n{target}:" not in makefile} == set()
+
+
+def test_the_page_of_the_api_runs_and_names_everything_public(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "api.md"
+    text = page.read_text(encoding="utf-8")
+    assert {name for name in gapless.__all__ if f"gapless.{name}" not in text} == set()
+    assert {name for name in gapless.__all__ if not getattr(gapless, name).__doc__} == set()
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr

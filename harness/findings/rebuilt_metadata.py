@@ -93,7 +93,9 @@ def _finding(
         span,
         modelled=report.times == "modelled",
     )
-    lines = {int(n) for f, _, n in (p.rpartition(":") for p in first.repeats) if f == file}
+    # Code without a file, as from `python -c`, has places without a line.
+    places = (place.rpartition(":") for place in first.repeats)
+    lines = {int(n) for f, _, n in places if f == file and n.isdigit()}
     return Finding(
         kind=KIND,
         severity=severity,

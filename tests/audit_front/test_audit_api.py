@@ -234,3 +234,13 @@ def test_a_notebook_gets_the_text_once(
     assert "1 sync per step" in str(audit)
     assert "1 sync per step" in audit._repr_html_()
     assert capsys.readouterr().out == ""
+
+
+def test_code_without_a_file_gets_its_findings() -> None:
+    source = "def step():\n    torch.ones(4, device='cuda').sum().item()\n"
+    scope = {"torch": torch}
+    exec(source, scope)
+    audited = gapless.audit(steps=2)(scope["step"])
+    audited()
+    audited()
+    assert [f.kind for f in audited.audit.report.findings] == ["rebuilt-metadata", "scalar-read"]
