@@ -1,9 +1,10 @@
 # The dashboard without torch: what it reads are records. Build from a checkout:
 #   docker build -t gapless-dashboard .
-#   docker run -p 8501:8501 -v "$PWD/results:/results:ro" gapless-dashboard
-# It listens inside the container on every address and lets in who can reach the port: publish the
-# port on loopback or put it behind your proxy, or mount /home/gapless/.streamlit/secrets.toml with
-# an [auth] section and run it with `dashboard --public` alone.
+#   docker run -p 127.0.0.1:8501:8501 -v "$PWD/results:/results:ro" gapless-dashboard
+# It listens inside the container on every address and lets in whoever can reach the port, so the
+# line above publishes the port on loopback only. For a team, mount
+# /home/gapless/.streamlit/secrets.toml with an [auth] section and give `dashboard --public` as the
+# command, which asks for a login; or put it behind a proxy of your own.
 FROM python:3.12-slim
 
 WORKDIR /src

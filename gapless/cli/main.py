@@ -48,6 +48,9 @@ _TOO_MUCH = (
 )
 """For memory and for recursion: what runs into either is an input, not a fault of gapless."""
 
+_DEPENDENCIES = frozenset({"torch", "transformers", "peft", "streamlit", "plotly", "psutil"})
+"""What an installation for one purpose may leave out, such as that of a server for the dashboard."""
+
 app = typer.Typer(
     name="gapless",
     no_args_is_help=True,
@@ -114,6 +117,12 @@ def _run(words: list[str], debug: bool, stops: Stops) -> int:
             raise
         if isinstance(error, MemoryError | RecursionError):
             return _fail(_TOO_MUCH[type(error) is RecursionError], GaplessError.exit_code, debug)
+        if isinstance(error, ModuleNotFoundError) and error.name in _DEPENDENCIES:
+            missing = (
+                f"this command needs {error.name}, which is not installed: run it where "
+                "`pip install gapless` brought everything; the dashboard's own image has not."
+            )
+            return _fail(missing, GaplessError.exit_code, debug)
         what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(". ")
         sentence = f"unexpected {what}; run again with --debug for the traceback."
         return _fail(sentence, EXIT_UNEXPECTED, debug)

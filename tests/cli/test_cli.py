@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +15,7 @@ from gapless.cli.main import EXIT_UNEXPECTED, main
 from harness.errors import StoreError
 from tests.toys.small_records import record
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 TINY = ["--layers", "2", "--tokens", "64", "--seconds", "1", "--threads", "1"]
 SCENARIO = "qwen3-0.6b-packed-sft"
@@ -261,3 +260,32 @@ def test_doctor_says_what_a_gpu_run_lacks(capsys) -> None:
     assert document["gpu_missing"][0].startswith("No GPU run: ")
     assert document["clock_resolution_ns"] > 0
     assert document["noise"]["num_blocks"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["list"], 2), (["bench", "gpt-oss-20b"], 2), (["audit", "trace.json"], 0)],
+)
+def test_what_is_not_installed_is_one_sentence(words: list[str], code: int, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    program = (
+        "import sys\n"
+        "class Without:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('torch', 'transformers', 'peft'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "from gapless.cli.main import main\n"
+        f"sys.exit(main({words!r}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == (1 if code else 0)
