@@ -48,8 +48,8 @@ _TOO_MUCH = (
 )
 """For memory and for recursion: what runs into either is an input, not a fault of gapless."""
 
-_DEPENDENCIES = frozenset({"torch", "transformers", "peft", "streamlit", "plotly", "psutil"})
-"""What an installation for one purpose may leave out, such as that of a server for the dashboard."""
+_DEPENDENCIES = ("torch", "transformers", "peft", "streamlit", "plotly", "psutil")
+"""What an installation for one purpose, such as a server for the dashboard, may leave out."""
 
 app = typer.Typer(
     name="gapless",
