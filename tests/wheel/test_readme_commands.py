@@ -82,6 +82,17 @@ def test_the_readme_has_its_commands() -> None:
     assert verbs >= {"reproduce", "audit", "list", "bench", "model", "export", "report", "doctor"}
 
 
+def shorter(verb: str, words: list[str]) -> list[str]:
+    """Options that make a command take seconds, but for those that it has itself."""
+    own = SHORTER.get(verb, "").split()
+    return [
+        word
+        for option, value in zip(own[::2], own[1::2], strict=True)
+        if option not in words
+        for word in (option, value)
+    ]
+
+
 @pytest.mark.timeout(900)  # on a machine with other work
 @pytest.mark.parametrize(
     "command", [words for words in readme_commands() if words != "gapless dashboard"]
@@ -95,7 +106,7 @@ def test_a_command_of_the_readme(
     shutil.copy(trace, tmp_path / "trace.json.gz")
     verb, *words = shlex.split(command)[1:]
     done = subprocess.run(
-        [GAPLESS, verb, *words, *SHORTER.get(verb, "").split()],
+        [GAPLESS, verb, *words, *shorter(verb, words)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -105,7 +116,8 @@ def test_a_command_of_the_readme(
     assert "needs" not in done.stderr
 
 
-def test_the_dashboard_answers(tmp_path: Path) -> None:
+def test_the_dashboard_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GAPLESS_STORE")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
