@@ -24,7 +24,10 @@ LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 
 settings = read_settings()
 snapshots = shared_snapshots(settings.store)
-middleware = [Middleware(OriginGuard, allowed=named_origins()), Middleware(EarlyScript)]
+middleware = [
+    Middleware(OriginGuard, allowed=named_origins(), has_login=settings.needs_login),
+    Middleware(EarlyScript),
+]
 if not settings.is_public:
     # On loopback another web site could reach the routes through a name of its own that it
     # points here.

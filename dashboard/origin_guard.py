@@ -2,7 +2,8 @@
 
 Streamlit looks up this machine's external address, by UDP and DNS, to compare a foreign origin with
 it. Here nothing leaves the machine: an origin counts where it is the host that was asked, and
-Streamlit is then told of a local one.
+Streamlit then gets a local one. Behind a login it gets the origin itself, which it compares with
+that of the login.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 
 ALLOWED_OPTION = "server.corsAllowedOrigins"
 LOCAL_ORIGIN = b"http://localhost"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Hosts that Streamlit knows without looking anything up."""
 
 
 class OriginGuard:
     """Lets through what has no origin, the origin of the host asked for, or one of `allowed`."""
 
-    def __init__(self, app: ASGIApp, allowed: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, allowed: Collection[str] = (), *, has_login: bool = False
+    ) -> None:
         self._app = app
         self._allowed = frozenset(allowed)
+        self._has_login = has_login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers 403, or closes the socket, where the origin is another site's."""
@@ -39,8 +45,11 @@ class OriginGuard:
         if not all(_host(origin) in hosts | self._allowed for origin in origins):
             await _refuse(scope, receive, send)
             return
-        told = [(n, LOCAL_ORIGIN if n == b"origin" else value) for n, value in headers]
-        await self._app({**scope, "headers": told}, receive, send)
+        if self._has_login or all(_host(origin) in LOOPBACK for origin in origins):
+            await self._app(scope, receive, send)
+            return
+        local = [(n, LOCAL_ORIGIN if n == b"origin" else value) for n, value in headers]
+        await self._app({**scope, "headers": local}, receive, send)
 
 
 def _host(address: bytes) -> str | None:

@@ -57,6 +57,23 @@ def box(seen: Visit, label: str) -> Any:
     return seen.page.get_by_role("combobox", name=label, exact=True).first
 
 
+def option_of(seen: Visit, label: str, number: int) -> Any:
+    """An option of a list, opened. A page that scrolls or is drawn again closes it at once."""
+    from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+
+    field, option = box(seen, label), seen.page.get_by_role("option").nth(number)
+    field.scroll_into_view_if_needed()
+    seen.settle()
+    for _ in range(5):
+        field.click()
+        try:
+            option.wait_for(state="visible", timeout=3_000)
+        except PlaywrightTimeoutError:
+            continue
+        return option
+    raise AssertionError(f"{label} does not open")
+
+
 @pytest.mark.parametrize("path", CONTROLS)
 def test_every_option_of_a_list_opens_its_own_run_again_from_its_address(
     chromium: Any, server: str, alike: Store, path: str
@@ -66,8 +83,7 @@ def test_every_option_of_a_list_opens_its_own_run_again_from_its_address(
         seen.open(path)
         found = []
         for number in range(len(ids(alike))):
-            box(seen, LABELS[name]).click()
-            option = seen.page.get_by_role("option").nth(number)
+            option = option_of(seen, LABELS[name], number)
             title = option.inner_text().strip()
             option.click()
             seen.settle()
@@ -145,8 +161,7 @@ def test_choices_of_syncs_and_what_if_are_in_the_address(
 ) -> None:
     seen = visit(chromium, made_up_server)
     seen.open("/what-if")
-    box(seen, "Arm").click()
-    seen.page.get_by_role("option").nth(1).click()
+    option_of(seen, "Arm", 1).click()
     seen.settle()
     (arm,) = query(seen)["arm"]
     again = visit(chromium, "")
